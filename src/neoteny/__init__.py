@@ -1,0 +1,71 @@
+"""Neoteny keeps neural networks able to learn.
+
+The public names are resolved when they are first used (PEP 562), so that importing the package is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from neoteny import methods, metrics, nets, optim
+    from neoteny.attachment import Attachment, attach
+    from neoteny.diagnosis import diagnose
+    from neoteny.groups import Port, UnitGroup
+    from neoteny.initial import Initial
+    from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
+    from neoteny.stacking import Stack, stack
+    from neoteny.wiring import WiringError, trace
+
+_HOMES = {
+    "Attachment": "attachment",
+    "ContinualBackprop": "methods",
+    "Initial": "initial",
+    "L2": "methods",
+    "Port": "groups",
+    "ShrinkAndPerturb": "methods",
+    "Stack": "stacking",
+    "UnitGroup": "groups",
+    "WiringError": "wiring",
+    "attach": "attachment",
+    "diagnose": "diagnosis",
+    "stack": "stacking",
+    "trace": "wiring",
+}
+_MODULES = ("methods", "metrics", "nets", "optim")
+
+__all__ = [
+    "L2",
+    "Attachment",
+    "ContinualBackprop",
+    "Initial",
+    "Port",
+    "ShrinkAndPerturb",
+    "Stack",
+    "UnitGroup",
+    "WiringError",
+    "__version__",
+    "attach",
+    "diagnose",
+    "methods",
+    "metrics",
+    "nets",
+    "optim",
+    "stack",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"neoteny.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"neoteny.{name}")
+    raise AttributeError(f"module 'neoteny' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

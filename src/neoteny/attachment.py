@@ -1,0 +1,325 @@
+"""attach(): methods on a user's own module and optimizer (a View with R = ()).
+
+The user's loop stays as it was. Loss terms join the gradients in the optimizer's pre-step hook; `plastic.step()` (or,
+with `auto=True`, the optimizer's post-step hook) lets every method act after the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods
+from neoteny.groups import UnitGroup
+from neoteny.initial import Initial, check
+from neoteny.methods.method import Method, State
+from neoteny.optimizer_state import OptimizerState
+from neoteny.ports import Region
+from neoteny.recording import Recorder, StepWatch
+from neoteny.summary import summarize
+from neoteny.view import LiveGroup, View
+from neoteny.wiring import Wiring, trace, unwrap
+
+
+class ModuleView(View):
+    """The live tensors of one module and the state of its optimizer."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, groups: Sequence[LiveGroup], seed: int) -> None:
+        self.runs = ()
+        self.groups = groups
+        self.activations = {}
+        self.optimizer_state = OptimizerState(optimizer)
+        self._model = model
+        self._optimizer = optimizer
+        self._modules = dict(model.named_modules())
+        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self._trained = [name for name, value in model.named_parameters() if value.requires_grad and id(value) in owned]
+        self._owners = {name: self._owner(name) for name in self._names(groups)}
+        device = model.get_parameter(self._trained[0]).device
+        self.seeds = torch.tensor(seed, dtype=torch.int64, device=device)
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """Every trainable parameter that the optimizer owns."""
+        return {name: self._model.get_parameter(name) for name in self._trained}
+
+    def tensor(self, name: str) -> Tensor:
+        """A parameter or buffer of a group, looked up anew: a user may have replaced or moved it."""
+        module, key = self._owners[name]
+        return getattr(module, key)
+
+    def gradient(self, name: str) -> Tensor | None:
+        """The gradient in the parameter's `.grad`."""
+        return self._model.get_parameter(name).grad
+
+    def gradient_scale(self) -> float | Tensor:
+        """The loss scale, while a fused optimizer still has to divide by it."""
+        scale = getattr(self._optimizer, "grad_scale", None)
+        return 1.0 if scale is None else scale
+
+    def clear_state(self, region: Region) -> None:
+        """Reset the torch optimizer's state for these elements."""
+        self.optimizer_state.clear(self.tensor(region.name), region)
+
+    def _owner(self, name: str) -> tuple[nn.Module, str]:
+        module, _, key = name.rpartition(".")
+        return self._modules[module], key
+
+    @staticmethod
+    def _names(groups: Sequence[LiveGroup]) -> Iterable[str]:
+        for group in groups:
+            for port in (*group.producers, *group.consumers):
+                yield port.weight
+                if port.bias is not None:
+                    yield port.bias
+            for port in group.norms:
+                yield from port.fresh
+
+
+def attach(
+    model: nn.Module,
+    optimizer: Optimizer,
+    *methods: Method,
+    example: Any = None,
+    seed: int | None = None,
+    auto: bool = False,
+    groups: Sequence[UnitGroup] | None = None,
+    leave_out: Sequence[str] = (),
+    norm: str = "refuse",
+    init: str | Initial | Mapping[str, str | Initial] = "default",
+    trained: bool = False,
+) -> Attachment:
+    """Add methods to a module and its optimizer.
+
+    Args:
+        model: any feed-forward `nn.Module`; attach before the first call if it is compiled.
+        optimizer: the torch optimizer that owns its parameters.
+        methods: `ContinualBackprop(...)`, `L2(...)`, ...; they act in this order.
+        example: a batch the model accepts: a tensor, a tuple of arguments or a dict of keyword arguments. Needed by
+            methods that act on units.
+        seed: of every draw; without it one is drawn from torch's generator, so `torch.manual_seed` reproduces.
+        auto: tick from the optimizer's post-step hook; `plastic.step()` is then not to be called.
+        groups: the unit groups, declared instead of traced.
+        leave_out: producers that shall not become groups.
+        norm: "accept" includes units behind a LayerNorm, which couples them.
+        init: the initial distribution of new units, for all layers or by producer name; each layer's own
+            `reset_parameters` by default.
+        trained: the network is already trained, so its weights need not look like the initial distribution.
+
+    Returns:
+        The attachment; print it to see groups, utilities and counts.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        >>> from neoteny.methods import ContinualBackprop
+        >>> plastic = attach(model, optimizer, ContinualBackprop(1e-3), example=torch.zeros(1, 4))
+        >>> plastic.replaced
+        {'0': 0}
+    """
+    _check_arguments(model, optimizer, methods)
+    inner = unwrap(model)
+    state_of = OptimizerState(optimizer)
+    if not any(state_of.owns(parameter) for parameter in inner.parameters()):
+        raise ValueError(
+            f"The optimizer owns none of the model's parameters: build it as {type(optimizer).__name__}"
+            "(model.parameters(), ...) from the very model that is attached."
+        )
+    wiring: Wiring | None = None
+    live: list[LiveGroup] = []
+    if any(method.needs_units for method in methods):
+        if example is None:
+            raise ValueError("attach needs example=..., a batch the model accepts, to find its hidden units.")
+        wiring = trace(inner, example, groups=groups, leave_out=leave_out, norm=norm)
+        wiring = _owned_groups(wiring, inner, state_of)
+        modules = dict(inner.named_modules())
+        _check_declared(init, wiring)
+        live = [LiveGroup(group, modules, init) for group in wiring.groups]
+        for group in live:
+            for port, distribution in zip(group.producers, group.initial, strict=True):
+                if not trained:
+                    check(port.module, modules[port.module], distribution)
+                state_of.prepare(inner.get_parameter(port.weight))
+                if port.bias is not None:
+                    state_of.prepare(inner.get_parameter(port.bias))
+            for port in group.consumers:
+                state_of.prepare(inner.get_parameter(port.weight))
+    if seed is None:
+        seed = int(torch.randint(0, 2**63 - 1, ()))
+    view = ModuleView(inner, optimizer, live, seed)
+    view.optimizer_state = state_of
+    return Attachment(inner, optimizer, methods, view, wiring, auto=auto, trained=trained)
+
+
+class Attachment:
+    """Methods at work on one module; made by `attach`.
+
+    Attributes:
+        methods: in the order in which they act.
+        wiring: the traced unit groups (None if no method needs units).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        methods: tuple[Method, ...],
+        view: ModuleView,
+        wiring: Wiring | None,
+        *,
+        auto: bool,
+        trained: bool,
+    ) -> None:
+        self.methods = methods
+        self.wiring = wiring
+        self.auto = auto
+        self.trained = trained
+        self.view = view
+        self._states: list[State] = [method.init(view) for method in methods]
+        self._recorder = Recorder(model, [name for method in methods for name in method.reads(view)])
+        view.activations = self._recorder.inputs
+        self._watch = StepWatch(model, optimizer, self._before_update, self._tick if auto else None)
+        self._attached = True
+
+    @property
+    def seed(self) -> int:
+        """The seed of every draw."""
+        return int(self.view.seeds)
+
+    @property
+    def replaced(self) -> dict[str, int]:
+        """How many units of each group were replaced so far."""
+        counts: dict[str, int] = {}
+        for state in self._states:
+            for group in self.view.groups:
+                if group.name in state and "replaced" in state[group.name]:
+                    counts[group.name] = counts.get(group.name, 0) + int(state[group.name]["replaced"].sum())
+        return counts
+
+    def step(self) -> None:
+        """Let every method act, after `optimizer.step()`.
+
+        An update that a gradient scaler skipped does not count.
+
+        Raises:
+            RuntimeError: detached, or `auto=True` already ticks.
+            ValueError: no update was made since the last call.
+        """
+        if not self._attached:
+            raise RuntimeError("plastic.step() after plastic.detach(): attach again to go on.")
+        if self.auto:
+            raise RuntimeError("attach(..., auto=True) ticks by itself: remove the call of plastic.step().")
+        if self._watch.updated():
+            self._tick()
+        else:
+            self._recorder.clear()
+
+    def task_boundary(self) -> None:
+        """Tell the methods that ask for it that a new task begins."""
+        for method, state in zip(self.methods, self._states, strict=True):
+            method.task_boundary(self.view, state)
+
+    def detach(self) -> None:
+        """Remove every hook; the model and its optimizer go on as they are."""
+        self._recorder.remove()
+        self._watch.remove()
+        self._attached = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a bit-identical continuation needs besides the model's and the optimizer's own."""
+        return {
+            "version": SAVE_VERSION,
+            "seed": self.seed,
+            "groups": {group.name: group.units for group in self.view.groups},
+            "methods": describe_methods(self.methods),
+            "states": [method.export(state) for method, state in zip(self.methods, self._states, strict=True)],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict()`.
+
+        Raises:
+            ValueError: the state is of another model or of other methods; nothing is changed then.
+        """
+        check_saved(state, self.state_dict())
+        self.view.seeds.fill_(state["seed"])
+        for method, mine, saved in zip(self.methods, self._states, state["states"], strict=True):
+            method.restore(self.view, mine, saved)
+        self._recorder.clear()
+
+    def __str__(self) -> str:
+        return summarize(self.methods, self._states, self.view, self.wiring, self.seed, self.trained)
+
+    def _before_update(self) -> None:
+        with torch.no_grad():
+            for method, state in zip(self.methods, self._states, strict=True):
+                method.add_gradient(self.view, state)
+
+    def _tick(self) -> None:
+        self._recorder.check()
+        with torch.no_grad():
+            for method, state in zip(self.methods, self._states, strict=True):
+                method.step(self.view, state)
+        self._recorder.clear()
+
+
+def _check_arguments(model: nn.Module, optimizer: Optimizer, methods: tuple[Method, ...]) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"attach expects an nn.Module first; got {type(model).__name__}.")
+    parallel = [nn.parallel.DistributedDataParallel, nn.DataParallel]
+    if isinstance(model, tuple(parallel)):
+        raise TypeError(
+            f"{type(model).__name__} is not supported yet: every rank would replace units on its own and the ranks "
+            "would diverge. Train on one device, or attach to the inner module of a single process."
+        )
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"attach expects a torch.optim.Optimizer second; got {type(optimizer).__name__}.")
+    if not methods:
+        raise ValueError("attach needs at least one method, e.g. neoteny.ContinualBackprop(replacement_rate=1e-4).")
+    for method in methods:
+        if isinstance(method, Optimizer) or (isinstance(method, Method) and method.is_optimizer):
+            raise TypeError(
+                f"{type(method).__name__} is an optimizer, not a method to attach: pass a torch.optim.Optimizer as "
+                "the second argument (neoteny.optim.Adam is one); optimizers as methods belong in neoteny.stack."
+            )
+        if not isinstance(method, Method):
+            given = method.__name__ if isinstance(method, type) else type(method).__name__
+            hint = f" Did you mean {given}(...)?" if isinstance(method, type) else ""
+            raise TypeError(f"attach expects methods such as neoteny.ContinualBackprop(...); got {given}.{hint}")
+        if method.runs() is not None:
+            raise ValueError(
+                f"{type(method).__name__}: a sequence of hyperparameters is for neoteny.stack; attach takes one value."
+            )
+
+
+def _owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wiring:
+    """The wiring without groups some of whose parameters the optimizer does not own."""
+    kept: list[UnitGroup] = []
+    left_out = dict(wiring.left_out)
+    for group in wiring.groups:
+        strangers = [
+            name
+            for port in (*group.producers, *group.consumers, *group.norms)
+            for name, parameter in model.get_submodule(port.module).named_parameters(port.module, recurse=False)
+            if not state.owns(parameter)
+        ]
+        if strangers:
+            left_out[group.name] = f"the optimizer does not own {', '.join(dict.fromkeys(strangers))}"
+        else:
+            kept.append(group)
+    if not kept:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise ValueError(f"No hidden units are left to act on. {reasons}")
+    return wiring.replace(groups=tuple(kept), left_out=left_out)
+
+
+def _check_declared(init: Any, wiring: Wiring) -> None:
+    known = [port.module for group in wiring.groups for port in group.producers]
+    if isinstance(init, Mapping):
+        for name in init:
+            if name not in known:
+                raise ValueError(f"init names {name!r}, which produces no unit group; expected some of {known}.")

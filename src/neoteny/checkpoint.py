@@ -1,0 +1,64 @@
+"""What saved method states have in common, and the check that one belongs where it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from neoteny.methods.method import Method
+
+SAVE_VERSION = 1
+
+
+def describe_methods(methods: Sequence[Method]) -> list[dict[str, Any]]:
+    """Names and hyperparameters, as plain values."""
+    return [{"name": type(method).__name__, **_plain(method.hyperparameters())} for method in methods]
+
+
+def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+    """Refuse a state dict that does not fit, before anything is changed.
+
+    Args:
+        saved: what is to be loaded.
+        mine: the state dict of the object it is loaded into.
+        also: further keys whose tensors must have the same shapes.
+
+    Raises:
+        ValueError: says what was expected and what came.
+    """
+    if not isinstance(saved, Mapping) or "states" not in saved or "version" not in saved:
+        raise ValueError("Expected a state dict made by state_dict() of an attachment or stack; got something else.")
+    if saved["version"] != mine["version"]:
+        raise ValueError(f"Expected a state dict of version {mine['version']}; got version {saved['version']}.")
+    if saved["groups"] != mine["groups"]:
+        raise ValueError(
+            f"The state dict is of another model: expected unit groups {mine['groups']}, got {saved['groups']}."
+        )
+    if saved["methods"] != mine["methods"]:
+        raise ValueError(
+            f"The state dict is of other methods or settings: expected {mine['methods']}, got {saved['methods']}."
+        )
+    for key in also:
+        _check_shapes(saved.get(key), mine[key], key)
+    for number, (theirs, ours) in enumerate(zip(saved["states"], mine["states"], strict=True)):
+        _check_shapes(theirs, ours, f"states[{number}]")
+
+
+def _check_shapes(saved: Any, mine: Any, place: str) -> None:
+    if isinstance(mine, dict):
+        if not isinstance(saved, Mapping):
+            raise ValueError(f"State dict, {place}: expected a dict, got {type(saved).__name__}.")
+        missing = [key for key in mine if key not in saved]
+        if missing:
+            raise ValueError(f"State dict, {place}: expected the keys {sorted(mine)}, but {missing} are missing.")
+        for key, value in mine.items():
+            _check_shapes(saved[key], value, f"{place}.{key}")
+    elif isinstance(mine, Tensor) and (not isinstance(saved, Tensor) or saved.shape != mine.shape):
+        came = tuple(saved.shape) if isinstance(saved, Tensor) else type(saved).__name__
+        raise ValueError(f"State dict, {place}: expected a tensor of shape {tuple(mine.shape)}, got {came}.")
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}

@@ -1,0 +1,197 @@
+"""Initial distributions d_l: where a new unit's incoming weights are drawn from.
+
+`resolve` turns what a user declares (or a module's own `reset_parameters`) into a distribution that can be drawn with
+the counter-based generator; `check` refuses weights that plainly do not come from it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from neoteny import rng
+
+NAMES = (
+    "default",
+    "kaiming_uniform",
+    "kaiming_normal",
+    "xavier_uniform",
+    "xavier_normal",
+    "lecun_uniform",
+    "lecun_normal",
+    "uniform",
+    "normal",
+)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass(frozen=True)
+class Initial:
+    """A named initial distribution.
+
+    Args:
+        name: "default" (the module's own `reset_parameters`), "kaiming_uniform", "kaiming_normal", "xavier_uniform",
+            "xavier_normal", "lecun_uniform", "lecun_normal", "uniform" (give `scale`, the bound) or "normal" (give
+            `scale`, the standard deviation).
+        nonlinearity: whose gain Kaiming and Xavier use, as `torch.nn.init.calculate_gain` names it. Kaiming takes
+            "relu" and Xavier "linear" if none is given, as `torch.nn.init` does.
+        slope: the negative slope of "leaky_relu".
+        scale: the bound or standard deviation of "uniform" and "normal".
+
+    Example:
+        >>> Initial("kaiming_uniform", nonlinearity="tanh").name
+        'kaiming_uniform'
+    """
+
+    name: str = "default"
+    nonlinearity: str | None = None
+    slope: float | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise ValueError(f"init must be one of {', '.join(NAMES)}; got {self.name!r}.")
+        if self.name in ("uniform", "normal"):
+            if self.scale is None or not self.scale > 0:
+                raise ValueError(f"Initial({self.name!r}) needs scale > 0, e.g. Initial({self.name!r}, scale=0.1).")
+        elif self.scale is not None:
+            raise ValueError(f"Initial({self.name!r}) takes no scale; scale belongs to 'uniform' and 'normal'.")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution of weights that is drawn row by row.
+
+    Args:
+        family: "uniform" on (-scale, scale), or "normal" with standard deviation `scale`.
+        scale: see family.
+    """
+
+    family: str
+    scale: float
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of one weight."""
+        return self.scale / math.sqrt(3.0) if self.family == "uniform" else self.scale
+
+    def draw(self, seeds: Tensor, step: int, purpose: str, rows: Tensor, columns: int) -> Tensor:
+        """Fresh weights (..., columns), float64, for the given rows; see `rng.uniform`."""
+        if self.family == "uniform":
+            return (rng.uniform(seeds, step, purpose, rows, columns) * 2.0 - 1.0) * self.scale
+        return rng.normal(seeds, step, purpose, rows, columns) * self.scale
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleDistribution:
+    """The distribution of a module class with a `reset_parameters` of its own.
+
+    A copy of the module is reset under a random state that is set from the counter-based generator, so the draw still
+    depends on (run seed, step, purpose) alone.
+    """
+
+    module: nn.Module
+    std: float
+
+    def draw(self, seeds: Tensor, step: int, purpose: str, rows: Tensor, columns: int) -> Tensor:
+        """Fresh weights (..., columns), float64, for the given rows (...)."""
+        zero = torch.zeros(1, dtype=torch.int64)
+        fresh: dict[int, Tensor] = {}
+        drawn: list[Tensor] = []
+        for seed, row in zip(seeds.expand(rows.shape).flatten().tolist(), rows.flatten().tolist(), strict=True):
+            if seed not in fresh:
+                number = rng.uniform(torch.tensor([seed]), step, f"{purpose}/reset", zero, 1).item()
+                fresh[seed] = fresh_weight(self.module, int(number * 2**53)).flatten(1).to(torch.float64)
+            drawn.append(fresh[seed][row])
+        return torch.stack(drawn).reshape(*rows.shape, columns).to(rows.device)
+
+
+def fresh_weight(module: nn.Module, torch_seed: int) -> Tensor:
+    """The weight of a freshly reset copy of `module`; torch's random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed)
+        twin = copy.deepcopy(module).to("cpu")
+        twin.reset_parameters()  # pyright: ignore[reportCallIssue]
+    return twin.weight.detach()  # pyright: ignore[reportReturnType, reportAttributeAccessIssue]
+
+
+def fans(module: nn.Module) -> tuple[int, int]:
+    """(fan in, fan out) of a Linear or Conv."""
+    weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
+    receptive = math.prod(weight.shape[2:])
+    return weight.shape[1] * receptive, weight.shape[0] * receptive
+
+
+def resolve(module: nn.Module, declared: str | Initial) -> Distribution | ModuleDistribution:
+    """The distribution of new rows of `module`'s weight.
+
+    Args:
+        module: a Linear or Conv.
+        declared: what the user declared, "default" if nothing.
+    """
+    init = Initial(declared) if isinstance(declared, str) else declared
+    fan_in, fan_out = fans(module)
+    if init.name == "default":
+        return _default(module, fan_in)
+    family = "uniform" if init.name.endswith("uniform") else "normal"
+    if init.scale is not None:
+        return Distribution(family, init.scale)
+    if init.name.startswith("kaiming"):
+        std = nn.init.calculate_gain(init.nonlinearity or "relu", init.slope) / math.sqrt(fan_in)
+    elif init.name.startswith("xavier"):
+        gain = nn.init.calculate_gain(init.nonlinearity or "linear", init.slope)
+        std = gain * math.sqrt(2.0 / (fan_in + fan_out))
+    else:
+        std = 1.0 / math.sqrt(fan_in)
+    return Distribution(family, std * math.sqrt(3.0) if family == "uniform" else std)
+
+
+def check(name: str, module: nn.Module, distribution: Distribution | ModuleDistribution) -> None:
+    """Refuse a weight that plainly does not come from the distribution (its spread is off by more than a quarter).
+
+    Raises:
+        ValueError: names the layer, both spreads, the named distributions that would fit, and the ways out.
+    """
+    weight: Tensor = module.weight.detach().double()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+    spread = weight.square().mean().sqrt().item()
+    # The sample's own relative error is below 1/sqrt(2 n); five of those never raise a false alarm in practice.
+    tolerance = max(0.25, 5.0 / math.sqrt(2.0 * weight.numel()))
+    if _close(spread, distribution.std, tolerance):
+        return
+    fitting = [
+        candidate
+        for candidate in NAMES[1:-2]
+        if _close(spread, resolve(module, candidate).std, min(tolerance, 0.1))  # close enough to name it
+    ]
+    hint = f" Its spread fits init={fitting[0]!r}." if fitting else ""
+    raise ValueError(
+        f"{name}: the initial distribution has a standard deviation of {distribution.std:.4g}, but the weights at "
+        f"attach have {spread:.4g}, so new units would not look like the initial ones.{hint} Declare how the network "
+        f"was initialised, e.g. attach(..., init={(fitting or ['kaiming_uniform'])[0]!r}) or init={{{name!r}: "
+        "neoteny.Initial('normal', scale=...)}, or say that it is already trained: attach(..., trained=True)."
+    )
+
+
+def declared_for(name: str, init: str | Initial | Mapping[str, str | Initial]) -> str | Initial:
+    """What the user declared for one producer."""
+    if isinstance(init, Mapping):
+        return init.get(name, "default")
+    return init
+
+
+def _default(module: nn.Module, fan_in: int) -> Distribution | ModuleDistribution:
+    reset = getattr(type(module), "reset_parameters", None)
+    plain = [nn.Linear.reset_parameters, *(kind.reset_parameters for kind in _CONVOLUTIONS)]
+    if reset is None or reset in plain:
+        return Distribution("uniform", 1.0 / math.sqrt(fan_in))  # kaiming_uniform_(a=sqrt(5)) of torch
+    std = fresh_weight(module, 0).double().square().mean().sqrt().item()
+    return ModuleDistribution(module, std)
+
+
+def _close(value: float, expected: float, tolerance: float) -> bool:
+    return expected / (1.0 + tolerance) <= value <= expected * (1.0 + tolerance)

@@ -1,0 +1,152 @@
+"""What tracing knows about module classes: who can own rows and columns, who normalises, who is a closed box.
+
+`probe.py` watches these modules, `judge.py` edits their parameters, `wiring.py` asks whether a reset may write to them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+Boundary = nn.Linear | nn.Conv1d | nn.Conv2d
+Kind = Literal["boundary", "norm", "opaque", "plain"]
+
+BOUNDARIES = (nn.Linear, nn.Conv1d, nn.Conv2d)
+NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+# Torch classes that may hold parameters directly and still act feature by feature, or only hold others.
+TRANSPARENT = (nn.PReLU, nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+
+
+def kind_of(module: nn.Module) -> Kind:
+    """How tracing treats a module: a boundary stops the probe, a norm passes it on, an opaque module is a closed box.
+
+    A subclass that overrides `forward` no longer says what its rows and columns mean, so it is opaque.
+    """
+    if isinstance(module, (*BOUNDARIES, *NORMS)):
+        methods = [type(module).forward, getattr(type(module), "_conv_forward", type(module).forward)]
+        stock = all(method.__module__.startswith("torch.nn.modules") for method in methods)
+        if not stock or "forward" in module.__dict__:
+            return "opaque"
+        return "boundary" if isinstance(module, BOUNDARIES) else "norm"
+    if isinstance(module, TRANSPARENT) or type(module).__module__.startswith("torch.nn.utils"):
+        return "plain"
+    if type(module).__module__.startswith(("torch.ao.nn", "torch.nn.quantized")):
+        return "opaque"
+    is_torch = any(c.__module__.startswith("torch.nn.modules") for c in type(module).__mro__ if c is not nn.Module)
+    owns = next(module.parameters(recurse=False), None) is not None or hasattr(module, "parametrizations")
+    return "opaque" if is_torch and owns else "plain"
+
+
+def watched_modules(model: nn.Module) -> dict[str, tuple[nn.Module, Kind]]:
+    """Every boundary, norm and opaque module by name; what lies inside one of them belongs to it."""
+    found: dict[str, tuple[nn.Module, Kind]] = {}
+    inside: list[str] = []
+    for name, module in model.named_modules():
+        if any(name.startswith(prefix) for prefix in inside):
+            continue
+        kind = kind_of(module)
+        if kind != "plain":
+            found[name] = (module, kind)
+            inside.append(f"{name}." if name else "")
+            if not name:  # the model itself is one layer
+                break
+    return found
+
+
+def loose_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters that a custom module uses on its own (position embeddings, layer scales), by name."""
+    watched = watched_modules(model)
+    loose: dict[str, nn.Parameter] = {}
+    for name, parameter in model.named_parameters():
+        owner = name.rpartition(".")[0]
+        inside = any(owner == other or owner.startswith(f"{other}.") or not other for other in watched)
+        if not inside and not isinstance(model.get_submodule(owner), nn.PReLU):
+            loose[name] = parameter
+    return loose
+
+
+def width_out(module: nn.Module) -> int:
+    """Rows of a boundary module."""
+    return module.out_features if isinstance(module, nn.Linear) else cast(nn.Conv2d, module).out_channels
+
+
+def width_in(module: nn.Module) -> int:
+    """Input features of a boundary module or a norm: what a consumer's or a norm's port indexes."""
+    if isinstance(module, nn.Linear):
+        return module.in_features
+    if isinstance(module, (nn.Conv1d, nn.Conv2d)):
+        return module.in_channels
+    if isinstance(module, nn.GroupNorm):
+        return module.num_channels
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return int(torch.Size(module.normalized_shape).numel())
+    return cast(nn.BatchNorm1d, module).num_features
+
+
+def feature_dim(module: nn.Module, values: Tensor) -> int:
+    """The axis that holds the features in a boundary's or norm's input or output."""
+    if isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm)):
+        return values.dim() - 1
+    unbatched = {nn.Conv1d: 1, nn.Conv2d: 2, nn.InstanceNorm1d: 1, nn.InstanceNorm2d: 2, nn.InstanceNorm3d: 3}
+    for cls, spatial in unbatched.items():  # these also take inputs without a batch axis
+        if isinstance(module, cls):
+            return values.dim() - 1 - spatial
+    return 1
+
+
+def by_feature(module: nn.Module, values: Tensor) -> Tensor:
+    """A boundary's or norm's input or output as (features, everything else)."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        values = values.flatten(values.dim() - len(module.normalized_shape))
+    return values.movedim(feature_dim(module, values), 0).reshape(values.shape[feature_dim(module, values)], -1)
+
+
+def fill_features(module: nn.Module, values: Tensor, chosen: Tensor, filling: Tensor | float) -> Tensor:
+    """A copy of a module's output in which the chosen features (bool, one each) hold `filling`."""
+    shape = [1] * values.dim()
+    shape[feature_dim(module, values)] = -1
+    filling = torch.as_tensor(filling, dtype=values.dtype, device=values.device)
+    return torch.where(chosen.to(values.device).view(shape), filling, values)
+
+
+def couples(norm: nn.Module) -> bool:
+    """Whether a norm's statistics run over several features, so that one unit moves its neighbours."""
+    if isinstance(norm, nn.GroupNorm):
+        return norm.num_groups < norm.num_channels
+    return isinstance(norm, (nn.LayerNorm, nn.RMSNorm))
+
+
+def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
+    """Boundary modules and norms that a reset must not write to, each with the reason.
+
+    Args:
+        frozen: count parameters that do not require gradients.
+    """
+    watched = watched_modules(model)
+    owners: dict[int, list[str]] = defaultdict(list)
+    seen: set[tuple[int, str]] = set()
+    for prefix, module in model.named_modules():  # a module under two names counts once, a Parameter under two twice
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if parameter.numel() and (id(module), name) not in seen:
+                seen.add((id(module), name))
+                owners[parameter.data_ptr()].append(f"{prefix}.{name}" if prefix else name)
+    reasons: dict[str, str] = {}
+    for name, (module, kind) in watched.items():
+        if kind == "opaque":
+            continue
+        own = dict(module.named_parameters(recurse=False))
+        if hasattr(module, "parametrizations") or ("weight" not in module._parameters):
+            reasons[name] = "its weight is computed from other parameters (weight norm or another parametrization)"
+            continue
+        for key, parameter in own.items():
+            others = [owner for owner in owners[parameter.data_ptr()] if owner != (f"{name}.{key}" if name else key)]
+            if others:
+                reasons[name] = f"its {key} is shared with {', '.join(others)}"
+            elif frozen and not parameter.requires_grad:
+                reasons[name] = f"its {key} is frozen (requires_grad=False)"
+    return reasons

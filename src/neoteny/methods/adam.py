@@ -1,0 +1,82 @@
+"""Adam over a View, with a step count for every weight that a reset clears (the paper's last appendix)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from neoteny.methods.method import Method, State, check_number
+from neoteny.optim import ElementSteps, adam_update
+from neoteny.ports import Region
+from neoteny.view import View
+
+
+@dataclass(frozen=True)
+class Adam(Method):
+    """Kingma and Ba's Adam; a reset weight starts again with moments and step count zero.
+
+    Args:
+        step_size: at least 0.
+        betas: decay rates of both moments, each in [0, 1).
+        eps: added to the root of the second moment.
+
+    Example:
+        >>> Adam(1e-3).betas
+        (0.9, 0.999)
+    """
+
+    step_size: float | tuple[float, ...]
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    is_optimizer: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_number(self, "step_size")
+        check_number(self, "eps")
+        if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
+            raise ValueError(f"Adam: betas must be two numbers in [0, 1); got {self.betas!r}.")
+
+    def runs(self) -> int | None:
+        """As for every method; the pair of betas is not a sequence over runs."""
+        return len(self.step_size) if isinstance(self.step_size, tuple) else None
+
+    def init(self, view: View) -> State:
+        """Both moments of each parameter, and the number of updates."""
+        state: State = {"step": 0, "moments": {}, "resets": {}}
+        for name, parameter in view.parameters.items():
+            state["moments"][name] = {
+                "first": torch.zeros_like(parameter).detach(),
+                "second": torch.zeros_like(parameter).detach(),
+            }
+        return state
+
+    def step(self, view: View, state: State) -> None:
+        """The update."""
+        state["step"] += 1
+        with torch.no_grad():
+            for name, parameter in view.parameters.items():
+                gradient = view.gradient(name)
+                if gradient is None:
+                    continue
+                moments = state["moments"][name]
+                adam_update(
+                    parameter,
+                    gradient,
+                    moments["first"],
+                    moments["second"],
+                    ElementSteps(state["step"], state["resets"].get(name), len(view.runs)),
+                    view.per_run(self.step_size, parameter, axes=parameter.dim() - len(view.runs)),
+                    self.betas,
+                    self.eps,
+                )
+
+    def clear_state(self, state: State, region: Region) -> None:
+        """Moments and step count of the region to zero."""
+        moments = state["moments"][region.name]
+        for moment in moments.values():
+            region.write(moment, 0.0)
+        resets = state["resets"].setdefault(region.name, {})
+        ElementSteps.record(resets, moments["first"], region, state["step"])

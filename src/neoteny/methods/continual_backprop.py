@@ -1,0 +1,177 @@
+"""Continual backpropagation: after every update, replace a few low-utility units by new ones (Algorithm 1).
+
+Differences from the paper's text, each decided for a reason: the bias-corrected mean activation and utility include
+the current example (a proper mean, where the paper's lags one step behind its exponent); utilities of all groups are
+measured before any unit is reset; sums of absolute weights are means, which rank alike inside a layer; the number of
+units due accumulates as rate * (eligible units) unless `count="layer"`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny import rng, units
+from neoteny.methods.method import Method, State, check_choice, check_number, copy_nested
+from neoteny.ports import Selection
+from neoteny.schedule import Schedule
+from neoteny.view import LiveGroup, Magnitudes, View
+
+UTILITIES = (
+    "overall",
+    "mean_corrected_contribution",
+    "contribution",
+    "adaptation",
+    "weight_magnitude",
+    "random",
+)
+COUNTS = ("eligible", "layer")
+
+
+@dataclass(frozen=True)
+class ContinualBackprop(Method):
+    r"""Selective reinitialisation of low-utility units (Dohare et al. 2023).
+
+    With \(h\) a unit's activations, \(\hat f\) their bias-corrected running mean, and weights after the update, the
+    overall utility is the bias-corrected running average of
+    \(|h - \hat f| \cdot \mathrm{mean}|w_{out}| / \mathrm{mean}|w_{in}|\).
+
+    Args:
+        replacement_rate: share of the eligible units replaced at each step, in [0, 1].
+        maturity_threshold: a unit is eligible when its age in steps exceeds this.
+        decay_rate: of the running averages, in [0, 1).
+        utility: "overall", "mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude" or
+            "random".
+        compensate: add a replaced unit's mean contribution to the biases of its consumers, which keeps their mean
+            pre-activation.
+        count: "eligible" replaces rate * (eligible units) a step, "layer" rate * (units of the layer).
+
+    Example:
+        >>> ContinualBackprop(replacement_rate=1e-3).utility
+        'overall'
+    """
+
+    replacement_rate: float | tuple[float, ...] = 1e-4
+    maturity_threshold: int | tuple[int, ...] = 100
+    decay_rate: float | tuple[float, ...] = 0.99
+    utility: str = "overall"
+    compensate: bool = True
+    count: str = "eligible"
+
+    needs_units: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_number(self, "replacement_rate", 0.0, 1.0)
+        check_number(self, "maturity_threshold", 0, whole=True)
+        check_number(self, "decay_rate", 0.0, 1.0, below_high=True)
+        check_choice(self, "utility", UTILITIES)
+        check_choice(self, "count", COUNTS)
+        if not isinstance(self.compensate, bool):
+            raise TypeError(f"ContinualBackprop: compensate must be True or False; got {self.compensate!r}.")
+
+    def reads(self, view: View) -> list[str]:
+        """Every group's reader, and its consumers where their column means are needed."""
+        names = [name for group in view.groups for name in group.read_modules(self.compensate)]
+        return list(dict.fromkeys(names))
+
+    def init(self, view: View) -> State:
+        """Statistics and a replacement schedule for every group."""
+        state: State = {}
+        runs = view.runs[0] if view.runs else 1
+        for group in view.groups:
+            statistics = units.new_statistics(view, group, self.compensate)
+            statistics["schedule"] = Schedule(
+                group.units,
+                np.broadcast_to(np.asarray(self.replacement_rate, dtype=np.float64), (runs,)).copy(),
+                np.broadcast_to(np.asarray(self.maturity_threshold, dtype=np.int64), (runs,)).copy(),
+                self.count,
+            )
+            statistics["replaced"] = np.zeros(runs, dtype=np.int64)
+            state[group.name] = statistics
+        return state
+
+    def step(self, view: View, state: State) -> None:
+        """Measure every group, then reset the units that are due, in forward order."""
+        magnitudes = view.magnitudes()
+        due: list[tuple[LiveGroup, State, Selection]] = []
+        for group in view.groups:
+            if not view.activations.get(group.reader.module):
+                continue  # this part of the network did not run: nothing to learn about its units
+            statistics = state[group.name]
+            self._measure(view, group, statistics, magnitudes)
+            counts = statistics["schedule"].tick()
+            if counts is not None:
+                due.append((group, statistics, self._choose(view, group, statistics, counts)))
+        for group, statistics, selection in due:
+            step = statistics["schedule"].step
+            units.reset_units(view, group, statistics, selection, step, self.compensate)
+
+    def export(self, state: State) -> State:
+        """Statistics, schedules and counts as tensors and numbers."""
+        saved: State = {}
+        for name, statistics in state.items():
+            saved[name] = {key: value for key, value in statistics.items() if key not in ("schedule", "replaced")}
+            saved[name]["schedule"] = statistics["schedule"].state()
+            saved[name]["replaced"] = statistics["replaced"].tolist()
+        return saved
+
+    def restore(self, view: View, state: State, saved: State) -> None:
+        """Load `export`'s dict; the numbers of eligible units follow from the birth steps."""
+        for name, values in saved.items():
+            statistics = state[name]
+            tensors = {key: value for key, value in values.items() if key not in ("schedule", "replaced")}
+            copy_nested(tensors, statistics)
+            schedule: Schedule = statistics["schedule"]
+            born = statistics["born"].cpu().numpy().reshape(len(schedule.eligible), -1)
+            schedule.load(values["schedule"]["step"], values["schedule"]["accumulator"], born)
+            statistics["replaced"] = np.asarray(values["replaced"], dtype=np.int64)
+
+    def _measure(self, view: View, group: LiveGroup, statistics: State, magnitudes: Magnitudes) -> None:
+        """One tick of the running means and of the utility."""
+        mean: Tensor = statistics["mean_activation"]
+        batches = units.read(view, group, mean.dtype)
+        units.update_means(view, group, statistics, batches, self.decay_rate)
+        if self.utility == "random":
+            return
+        if self.utility in ("overall", "mean_corrected_contribution"):
+            centre = mean / units.correction(statistics)
+            utility = units.contribution(view, group, magnitudes, batches, centre)
+        elif self.utility == "contribution":
+            utility = units.contribution(view, group, magnitudes, batches, None)
+        elif self.utility == "weight_magnitude":
+            total: Any = sum(magnitudes.outgoing(group, port).mean(-1) for port in group.consumers)
+            utility = total / sum(port.fan_out for port in group.consumers)
+        else:
+            utility = torch.ones_like(mean)
+        if self.utility in ("overall", "adaptation"):
+            # A unit without incoming weights would divide by zero.
+            incoming = magnitudes.incoming(group).to(mean.dtype).clamp_min(torch.finfo(mean.dtype).tiny)
+            utility = utility / incoming
+        running: Tensor = statistics["utility"]
+        running.lerp_(utility.to(running.dtype), 1.0 - view.per_run(self.decay_rate, running, axes=1))
+
+    def _choose(self, view: View, group: LiveGroup, statistics: State, counts: np.ndarray) -> Selection:
+        """The `counts` eligible units of lowest utility in each run; ties go to the lowest index."""
+        schedule: Schedule = statistics["schedule"]
+        running: Tensor = statistics["utility"]
+        if self.utility == "random":
+            row = torch.zeros((), dtype=torch.int64, device=running.device)
+            rows = row.expand(view.runs)
+            score = rng.uniform(view.seeds, schedule.step, f"{group.name}/utility", rows, group.units).to(running.dtype)
+        else:
+            score = running / units.correction(statistics)
+        largest = torch.finfo(score.dtype).max
+        score = torch.nan_to_num(score, nan=largest, posinf=largest)  # an ineligible unit must stay last
+        threshold = view.per_run(self.maturity_threshold, statistics["born"], axes=1)
+        young = schedule.step - statistics["born"] <= threshold
+        order = torch.argsort(score.masked_fill(young, torch.inf), dim=-1, stable=True)
+        statistics["replaced"] += counts
+        if not view.runs:
+            return Selection((), order[: int(counts[0])])
+        runs = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(order.device)
+        ranks = torch.from_numpy(np.concatenate([np.arange(count) for count in counts])).to(order.device)
+        return Selection((runs,), order[runs, ranks])

@@ -1,0 +1,41 @@
+"""L2 regularisation as a loss term: its gradient joins the gradients before the update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neoteny.methods.method import Method, State, check_number
+from neoteny.view import View
+
+
+def add_shrinkage(view: View, strength: float | tuple[float, ...]) -> None:
+    """Add strength * w to the gradient of every weight and bias."""
+    for name, parameter in view.parameters.items():
+        gradient = view.gradient(name)
+        if gradient is not None:
+            factor = view.per_run(strength, parameter, axes=parameter.dim() - len(view.runs)) * view.gradient_scale()
+            gradient.add_(parameter.detach() * factor)
+
+
+@dataclass(frozen=True)
+class L2(Method):
+    r"""Adds \(\lambda w\) to every gradient: the loss term \(\frac{\lambda}{2} \lVert w \rVert^2\).
+
+    With plain SGD this is torch's `weight_decay`; with Adam it is L2 proper, not decoupled decay.
+
+    Args:
+        strength: \(\lambda\), at least 0.
+
+    Example:
+        >>> L2(1e-4).strength
+        0.0001
+    """
+
+    strength: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_number(self, "strength")
+
+    def add_gradient(self, view: View, state: State) -> None:
+        """Add the term's gradient."""
+        add_shrinkage(view, self.strength)

@@ -1,0 +1,63 @@
+"""Stochastic gradient descent with momentum over a View: `torch.optim.SGD`'s rule, for stacks of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from neoteny.methods.method import Method, State, check_number
+from neoteny.ports import Region
+from neoteny.view import View
+
+
+@dataclass(frozen=True)
+class SGD(Method):
+    """w -= step_size * v, with v = momentum * v + gradient.
+
+    Args:
+        step_size: at least 0.
+        momentum: in [0, 1); 0 keeps no state.
+
+    Example:
+        >>> SGD(0.01, momentum=0.9).momentum
+        0.9
+    """
+
+    step_size: float | tuple[float, ...]
+    momentum: float | tuple[float, ...] = 0.0
+
+    is_optimizer: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_number(self, "step_size")
+        check_number(self, "momentum", 0.0, 1.0, below_high=True)
+
+    def init(self, view: View) -> State:
+        """A velocity for each parameter, if there is momentum."""
+        if self.momentum == 0.0:
+            return {}
+        return {name: torch.zeros_like(parameter).detach() for name, parameter in view.parameters.items()}
+
+    def step(self, view: View, state: State) -> None:
+        """The update."""
+        with torch.no_grad():
+            for name, parameter in view.parameters.items():
+                gradient = view.gradient(name)
+                if gradient is None:
+                    continue
+                axes = parameter.dim() - len(view.runs)
+                if state:
+                    velocity = state[name]
+                    gradient = velocity.mul_(view.per_run(self.momentum, parameter, axes)).add_(gradient)
+                size = view.per_run(self.step_size, parameter, axes)
+                if isinstance(size, float):
+                    parameter.add_(gradient, alpha=-size)
+                else:
+                    parameter.sub_(gradient * size)
+
+    def clear_state(self, state: State, region: Region) -> None:
+        """Velocity of the region to zero."""
+        if state:
+            region.write(state[region.name], 0.0)

@@ -1,0 +1,13 @@
+"""The paper's networks and the architectural remedies, as plain nn.Modules.
+
+- `mlp.MLP` and `convnet.ConvNet`: the networks of the paper's experiments;
+- `dropout.Dropout` and `online_norm.OnlineNorm`: layers whose state and random draws belong to one run, so that a
+  network behaves alike alone and inside a stack.
+"""
+
+from neoteny.nets.convnet import ConvNet
+from neoteny.nets.dropout import Dropout
+from neoteny.nets.mlp import MLP
+from neoteny.nets.online_norm import OnlineNorm
+
+__all__ = ["MLP", "ConvNet", "Dropout", "OnlineNorm"]

@@ -1,0 +1,75 @@
+"""Activation functions by name, with the gain that keeps the size of a signal through a Kaiming-uniform layer."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+# From the paper's appendix on activations: 5/3, 1, sqrt(2) and sqrt(2 / (1 + slope^2)) as in torch, and sqrt(2) for ELU
+# and Swish, for which torch has no gain.
+_ACTIVATIONS: dict[str, tuple[Callable[[], nn.Module], float]] = {
+    "relu": (nn.ReLU, nn.init.calculate_gain("relu")),
+    "leaky_relu": (nn.LeakyReLU, nn.init.calculate_gain("leaky_relu", nn.LeakyReLU().negative_slope)),
+    "tanh": (nn.Tanh, nn.init.calculate_gain("tanh")),
+    "sigmoid": (nn.Sigmoid, nn.init.calculate_gain("sigmoid")),
+    "elu": (nn.ELU, math.sqrt(2.0)),
+    "swish": (nn.SiLU, math.sqrt(2.0)),
+}
+
+
+def make_activation(name: str) -> nn.Module:
+    """A new activation module.
+
+    Args:
+        name: "relu", "leaky_relu" (slope 0.01), "tanh", "sigmoid", "elu" or "swish".
+
+    Example:
+        >>> make_activation("swish")
+        SiLU()
+    """
+    return _look_up(name)[0]()
+
+
+def gain(name: str) -> float:
+    """The Kaiming gain of an activation; arguments as `make_activation`.
+
+    Example:
+        >>> gain("tanh")
+        1.6666666666666667
+    """
+    return _look_up(name)[1]
+
+
+@torch.no_grad()
+def kaiming_uniform_(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
+    r"""Draw a layer's weights anew, in place, and set its bias to zero.
+
+    .. math::
+        w \sim U(-b, b), \qquad b = \mathrm{gain} \sqrt{3 / \mathrm{inputs}}
+
+    Args:
+        layer: the layer; a convolution's inputs are channels times kernel positions.
+        gain: the gain of the activation that follows, 1 for an output layer.
+    """
+    bound = gain * math.sqrt(3.0 / layer.weight[0].numel())
+    layer.weight.uniform_(-bound, bound)
+    if layer.bias is not None:
+        layer.bias.zero_()
+
+
+def check_init(init: str) -> None:
+    """ValueError unless `init` names an initial distribution of the networks."""
+    if init not in ("kaiming_uniform", "default"):
+        raise ValueError(f'init must be "kaiming_uniform" or "default" (torch\'s own), got {init!r}.')
+
+
+def _look_up(name: str) -> tuple[Callable[[], nn.Module], float]:
+    if name not in _ACTIVATIONS:
+        nearest = difflib.get_close_matches(str(name), _ACTIVATIONS, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+        raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {name!r}{hint}")
+    return _ACTIVATIONS[name]

@@ -1,0 +1,74 @@
+"""MLP: the fully connected network of permuted MNIST and of slowly-changing regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from neoteny.nets.activations import check_init, gain, kaiming_uniform_, make_activation
+from neoteny.nets.dropout import Dropout
+from neoteny.nets.online_norm import OnlineNorm
+
+
+class MLP(nn.Module):
+    """Fully connected layers with the paper's initial weights.
+
+    Each hidden layer is a Linear `fc1`, `fc2`, ..., then `norm1` (if any), the activation `act1` and `drop1` (if any);
+    the output layer is the Linear `out`. No hidden layer at all gives the linear baseline.
+
+    With `init="kaiming_uniform"` weights are uniform within gain * sqrt(3 / inputs) and biases zero. Hidden layers use
+    the gain of their activation: torch's for ReLU, leaky ReLU, tanh and sigmoid, sqrt(2) for ELU and Swish (as the
+    paper); the output layer, which is linear, has gain 1.
+
+    Args:
+        inputs: number of input features.
+        hidden: number of units of each hidden layer.
+        outputs: number of outputs.
+        activation: "relu", "leaky_relu" (slope 0.01), "tanh", "sigmoid", "elu" or "swish".
+        dropout: probability with which a hidden unit's activation is set to zero in training.
+        normalization: None, or "online" for `OnlineNorm` before each activation.
+        init: "kaiming_uniform", or "default" for torch's own initial distribution.
+
+    Example:
+        >>> net = MLP(784, [100, 100], 10)
+        >>> [name for name, _ in net.named_children()]
+        ['fc1', 'act1', 'fc2', 'act2', 'out']
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        normalization: str | None = None,
+        init: str = "kaiming_uniform",
+    ) -> None:
+        widths = [inputs, *hidden, outputs]
+        if any(not isinstance(width, int) or width < 1 for width in widths):
+            raise ValueError(f"MLP: inputs, hidden and outputs must be whole numbers of at least 1, got {widths}.")
+        if normalization not in (None, "online"):
+            raise ValueError(f'MLP: normalization must be None or "online", got {normalization!r}.')
+        check_init(init)
+        super().__init__()
+        hidden_gain = gain(activation)
+        for number, width in enumerate(hidden, start=1):
+            self.add_module(f"fc{number}", nn.Linear(widths[number - 1], width))
+            if normalization == "online":
+                self.add_module(f"norm{number}", OnlineNorm(width))
+            self.add_module(f"act{number}", make_activation(activation))
+            if dropout != 0.0:
+                self.add_module(f"drop{number}", Dropout(dropout))
+        self.out = nn.Linear(widths[-2], outputs)
+        if init == "kaiming_uniform":
+            for layer in self.children():
+                if isinstance(layer, nn.Linear):
+                    kaiming_uniform_(layer, 1.0 if layer is self.out else hidden_gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, inputs) to (B, outputs)."""
+        for layer in self.children():
+            x = layer(x)
+        return x

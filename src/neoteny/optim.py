@@ -1,0 +1,177 @@
+"""Adam whose step count is kept for every element, so that a reset weight starts afresh.
+
+The count of an element is the number of updates since the later of the last resets of its two units: two vectors a
+weight, no further tensor of its size. Since beta^t falls with t, the correction of an element is
+1 - max(beta^t_row, beta^t_column), an outer maximum of two short vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from neoteny.ports import Region
+
+
+class ElementSteps:
+    """Step counts of the elements of one parameter (*R, ...).
+
+    Args:
+        step: updates so far.
+        resets: `rows` (*R, out) and `columns` (*R, groups, in / groups), each under the key "step": the update at which
+            a row or column was last reset; None or empty if nothing ever was.
+        run_axes: the number of run axes R.
+    """
+
+    def __init__(self, step: int, resets: dict[str, dict[str, Tensor]] | None, run_axes: int) -> None:
+        self.step = step
+        self.resets = resets
+        self.run_axes = run_axes
+
+    @staticmethod
+    def record(resets: dict[str, dict[str, Tensor]], like: Tensor, region: Region, step: int) -> None:
+        """Note that the region was reset at `step`."""
+        # "step" is the one key that Optimizer.load_state_dict does not cast to the parameter's dtype.
+        if region.groups is None:
+            run_axes = len(region.index) - 1
+            if "rows" not in resets:
+                shape = like.shape[: run_axes + 1]
+                resets["rows"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
+            resets["rows"]["step"][region.index] = step
+        else:
+            run_axes = len(region.index) - 2
+            if "columns" not in resets:
+                shape = (*like.shape[:run_axes], region.groups, like.shape[run_axes + 1])
+                resets["columns"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
+            resets["columns"]["step"][region.index] = step
+
+    def correction(self, beta: float, like: Tensor) -> float | Tensor:
+        """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""
+        if not self.resets:
+            return 1.0 - beta**self.step
+        power: Tensor | None = None
+        shape = like.shape
+        rows, columns = self.resets.get("rows"), self.resets.get("columns")
+        if rows is not None:
+            power = self._power(beta, rows["step"], like)
+            power = power.reshape(power.shape + (1,) * (like.dim() - power.dim()))
+        if columns is not None:
+            by_column = self._power(beta, columns["step"], like)  # (*R, groups, in / groups)
+            groups, per_group = by_column.shape[-2:]
+            outputs = shape[self.run_axes] // groups
+            by_column = by_column.unsqueeze(-2).expand(*by_column.shape[:-2], groups, outputs, per_group)
+            by_column = by_column.reshape(*by_column.shape[:-3], groups * outputs, per_group)
+            by_column = by_column.reshape(by_column.shape + (1,) * (like.dim() - by_column.dim()))
+            power = by_column if power is None else torch.maximum(power, by_column)
+        assert power is not None
+        return 1.0 - power
+
+    def _power(self, beta: float, since: Tensor, like: Tensor) -> Tensor:
+        """beta^(step - since), computed in float64."""
+        return torch.pow(beta, (self.step - since).to(torch.float64)).to(like.dtype)
+
+
+def adam_update(
+    parameter: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    steps: ElementSteps,
+    step_size: float | Tensor,
+    betas: tuple[float, float],
+    eps: float,
+) -> None:
+    """One Adam update in place; every tensor (*R, ...)."""
+    beta1, beta2 = betas
+    first.lerp_(gradient, 1.0 - beta1)
+    second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+    correction1 = steps.correction(beta1, parameter)
+    correction2 = steps.correction(beta2, parameter)
+    if isinstance(correction1, float) and isinstance(correction2, float) and isinstance(step_size, (int, float)):
+        denominator = (second.sqrt() / math.sqrt(correction2)).add_(eps)
+        parameter.addcdiv_(first, denominator, value=-step_size / correction1)
+    else:
+        denominator = (second / correction2).sqrt_().add_(eps)
+        parameter.sub_(step_size * (first / correction1) / denominator)
+
+
+class Adam(Optimizer):
+    """`torch.optim.Adam` with a step count for every element.
+
+    Equal to `torch.optim.Adam` as long as nothing is reset. When a method resets a unit, moments and step counts of
+    its weights go back to zero, so its first steps are as long as those of a new network.
+
+    Args:
+        params: parameters or parameter groups, as for every torch optimizer.
+        lr: step size.
+        betas: decay rates of both moments.
+        eps: added to the root of the second moment.
+        weight_decay: L2 term added to the gradient.
+
+    Example:
+        >>> layer = torch.nn.Linear(2, 1)
+        >>> Adam(layer.parameters(), lr=1e-3).defaults["betas"]
+        (0.9, 0.999)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not 0.0 <= value < math.inf:
+                raise ValueError(f"Adam: {name} must be a number >= 0; got {value!r}.")
+        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"Adam: betas must be two numbers in [0, 1); got {betas!r}.")
+        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One update of every parameter that has a gradient; returns what `closure` returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
+                    raise TypeError("Adam: expected dense gradients, got a sparse one; use torch.optim.SparseAdam.")
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.zeros((), dtype=torch.int64)
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter)
+                state["step"] += 1
+                gradient = parameter.grad
+                if group["weight_decay"]:
+                    gradient = gradient.add(parameter, alpha=group["weight_decay"])
+                adam_update(
+                    parameter,
+                    gradient,
+                    state["exp_avg"],
+                    state["exp_avg_sq"],
+                    ElementSteps(int(state["step"]), state.get("resets"), run_axes=0),
+                    group["lr"],
+                    group["betas"],
+                    group["eps"],
+                )
+        return loss
+
+    def clear_elements(self, parameter: Tensor, region: Region) -> None:
+        """Moments and step counts of some elements of a parameter back to zero."""
+        state = self.state.get(parameter)
+        if state:
+            for key in ("exp_avg", "exp_avg_sq"):
+                region.write(state[key], 0.0)
+            ElementSteps.record(state.setdefault("resets", {}), parameter, region, int(state["step"]))

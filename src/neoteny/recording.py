@@ -1,0 +1,148 @@
+"""Hooks on a user's module and optimizer: what was read since the last tick, and whether an update was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class Recorder:
+    """Keeps the inputs of some modules from training passes until the next tick.
+
+    A pass in eval mode or without gradients leaves no trace. Tensors are kept by reference: autograd keeps them for
+    the backward pass anyway; with gradient accumulation they stay until the tick.
+
+    Args:
+        model: the module that holds the others.
+        names: which modules' inputs to keep.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
+        modules = dict(model.named_modules())
+        self._hooks = [_InputHook(kept) for kept in self.inputs.values()]
+        self._handles = [
+            modules[name].register_forward_pre_hook(hook, with_kwargs=True)
+            for name, hook in zip(self.inputs, self._hooks, strict=True)
+        ]
+
+    def clear(self) -> None:
+        """Forget what was kept."""
+        for kept in self.inputs.values():
+            kept.clear()
+        for hook in self._hooks:
+            hook.recorded_in_forward = False
+
+    def check(self) -> None:
+        """Refuse a tick for which nothing was recorded.
+
+        Raises:
+            ValueError: says the likely reasons.
+        """
+        if self.inputs and not any(self.inputs.values()):
+            raise ValueError(
+                "The optimizer made an update, but no activations were recorded since the last one. Either the "
+                "training pass ran in eval mode (call model.train()), or the model was compiled and already called "
+                "before attach: call neoteny.attach(...) before the first call, or torch.compiler.reset() before attach."
+            )
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self.clear()
+
+
+class _InputHook:
+    """Forward pre-hook that keeps the module's first input."""
+
+    def __init__(self, kept: list[Tensor]) -> None:
+        self.kept = kept
+        self.recorded_in_forward = False
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (module.training and torch.is_grad_enabled()):
+            return
+        value: Tensor = args[0] if args else kwargs["input"]
+        if not torch.compiler.is_compiling():
+            # Activation checkpointing runs the forward again inside the backward pass. The non-reentrant kind was
+            # recorded in the forward pass already; the reentrant kind runs that one without gradients.
+            inside_backward = torch._C._current_graph_task_id() != -1
+            if inside_backward and self.recorded_in_forward:
+                return
+            self.recorded_in_forward = self.recorded_in_forward or not inside_backward
+        self.kept.append(value.detach())
+
+
+class StepWatch:
+    """Watches an optimizer and the backward pass, to know whether an update was made since the last tick.
+
+    Args:
+        model: its first trainable parameter tells of backward passes.
+        optimizer: gets a pre-step and a post-step hook.
+        before: called before each update.
+        after: called after each update that was really made, or None.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, before: Callable[[], None], after: Callable[[], None] | None
+    ) -> None:
+        self._optimizer = optimizer
+        self._before = before
+        self._after = after
+        self._stepped = False
+        self._backward = False
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._handles: list[Any] = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+            *(parameter.register_post_accumulate_grad_hook(self._saw_backward) for parameter in self._parameters[-1:]),
+        ]
+
+    def updated(self) -> bool:
+        """Whether an update was made since the last call; False if a gradient scaler skipped it.
+
+        Raises:
+            ValueError: there was none to make, or the calls are in the wrong order.
+        """
+        if self._stepped:
+            self._stepped = self._backward = False
+            return True
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        if not self._backward:
+            raise ValueError(
+                "plastic.step() before any backward pass: expected loss.backward(), optimizer.step(), then "
+                "plastic.step(), once each."
+            )
+        if gradients and all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+            raise ValueError(
+                "plastic.step() without an update: the gradients are finite but optimizer.step() has not run since "
+                "the last plastic.step(). Call it after optimizer.step()."
+            )
+        self._backward = False
+        return False
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._before()
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        found_inf = getattr(optimizer, "found_inf", None)  # a fused optimizer skips by itself
+        if found_inf is not None and bool(found_inf):
+            return
+        self._stepped = True
+        if self._after is not None:
+            self._after()
+            self._stepped = self._backward = False
+
+    def _saw_backward(self, parameter: Tensor) -> None:
+        self._backward = True

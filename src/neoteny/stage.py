@@ -1,0 +1,204 @@
+"""Stage: run somebody's model again and again, each time from the same state, and leave it as it was.
+
+The probe and the judge both run the model many times under conditions that training never sees. Everything a
+forward pass can change (buffers, modes, attributes, random states, global switches) is put back before each run and at
+the end, also when a run raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+Forward = Callable[..., Any]
+
+
+class Stage:
+    """A model, an example, and a snapshot of everything a forward pass can change. Use as a context manager."""
+
+    def __init__(self, model: nn.Module, example: Any) -> None:
+        self.model = model
+        self.example = example
+        self._attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
+        self._containers: list[tuple[Any, Any]] = []
+        self._tensors: list[tuple[Tensor, Tensor]] = []
+        self._parameters: list[tuple[Tensor, Tensor]] = []
+        seen: set[int] = set()
+        for _, attributes in self._attributes:
+            for value in attributes.values():
+                self._remember(value, seen)
+        self._random = _random_states()
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Stage:
+        self._stack.enter_context(_quiet_switches(self.model))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+        self.rewind()
+        for parameter, saved in self._parameters:
+            _put_back(parameter, saved)
+
+    def forward(
+        self,
+        fakes: Mapping[nn.Module, Forward] | None = None,
+        *,
+        training: bool = False,
+        example: Any = None,
+    ) -> Any:
+        """One forward pass from the remembered state; `fakes` replace the forward of some modules."""
+        self.rewind()
+        self.model.train(training)
+        try:
+            for module, fake in (fakes or {}).items():
+                module.__dict__["forward"] = fake
+            with torch.no_grad():
+                return call(self.model, self.example if example is None else example)
+        finally:
+            self.rewind()
+
+    def rewind(self) -> None:
+        """Put attributes, buffers and random states back (parameters only at the end: forward passes rarely write them)."""
+        for attributes, saved in self._attributes:
+            if not _same_items(attributes, saved):
+                attributes.clear()
+                attributes.update(saved)
+        for container, saved in self._containers:
+            _put_back_items(container, saved)
+        for tensor, saved in self._tensors:
+            _put_back(tensor, saved)
+        _set_random_states(self._random)
+
+    def _remember(self, value: Any, seen: set[int]) -> None:
+        if not isinstance(value, (Tensor, dict, list, set, deque)) or id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            kept = self._parameters if isinstance(value, nn.Parameter) else self._tensors
+            kept.append((value, value.detach().clone()))
+            return
+        self._containers.append((value, dict(value) if isinstance(value, dict) else list(value)))
+        for item in value.values() if isinstance(value, dict) else value:
+            self._remember(item, seen)
+
+
+def call(model: nn.Module, example: Any) -> Any:
+    """The model on a copy of the example: a tuple holds positional arguments, a dict keyword arguments."""
+    example = map_tensors(lambda tensor: tensor.detach().clone(), example)
+    if isinstance(example, dict):
+        return model(**example)
+    return model(*example) if type(example) is tuple else model(example)
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """`value` with every tensor in nested tuples, lists and dicts replaced by `function` of it."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        copied = {key: map_tensors(function, item) for key, item in value.items()}
+        return copied if type(value) is dict else _rebuild(value, copied)
+    if isinstance(value, (tuple, list)):
+        items = [map_tensors(function, item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a namedtuple takes fields
+    return value
+
+
+def leaves(value: Any) -> list[Tensor | float]:
+    """Every tensor and number in a model's output: nested containers, dataclasses, distributions and other objects."""
+    return list(_walk(value, set()))
+
+
+def _walk(value: Any, seen: set[int]) -> Iterator[Tensor | float]:
+    if isinstance(value, (Tensor, int, float)):
+        yield value
+    elif value is None or isinstance(value, (str, bytes, type, nn.Module)) or id(value) in seen:
+        return
+    else:
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            children = list(value.values())
+        elif isinstance(value, (tuple, list, set, frozenset)):
+            children = list(value)
+        else:
+            children = list(getattr(value, "__dict__", {}).values())
+        for child in children:
+            yield from _walk(child, seen)
+
+
+def _rebuild(original: dict[Any, Any], items: dict[Any, Any]) -> Any:
+    try:
+        return type(original)(items)
+    except TypeError:
+        return items
+
+
+def _same_items(now: dict[Any, Any], saved: dict[Any, Any]) -> bool:
+    return len(now) == len(saved) and all(key in saved and saved[key] is item for key, item in now.items())
+
+
+def _put_back_items(container: Any, saved: Any) -> None:
+    if isinstance(container, dict):
+        if not _same_items(container, saved):
+            container.clear()
+            container.update(saved)
+    elif len(container) != len(saved) or any(now is not then for now, then in zip(container, saved, strict=True)):
+        container.clear()
+        container.update(saved) if isinstance(container, set) else container.extend(saved)
+
+
+def _put_back(tensor: Tensor, saved: Tensor) -> None:
+    # .data leaves the version counter alone, so that a graph that is waiting for its backward pass stays valid
+    if tensor.shape != saved.shape:
+        tensor.data = saved.clone()
+    elif not torch.equal(tensor.detach(), saved):
+        tensor.data.copy_(saved)
+
+
+def _random_states() -> dict[str, Any]:
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    return states
+
+
+def _set_random_states(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    if "cuda" in states:
+        torch.cuda.set_rng_state_all(states["cuda"])
+    if "numpy" in states:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+@contextlib.contextmanager
+def _quiet_switches(model: nn.Module) -> Iterator[None]:
+    """Global switches: no fused attention (it bypasses modules and swallows NaN), no argument checks that reject NaN."""
+    fastpath = torch.backends.mha.get_fastpath_enabled()
+    validate = Distribution._validate_args
+    benchmark = torch.backends.cudnn.benchmark
+    compiled = any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        Distribution.set_default_validate_args(False)
+        torch.backends.cudnn.benchmark = False  # it may pick another algorithm, hence another rounding, at each call
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if compiled:  # importing the compiler takes seconds: only where it is in use already
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fastpath)
+        Distribution.set_default_validate_args(validate)
+        torch.backends.cudnn.benchmark = benchmark

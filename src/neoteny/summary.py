@@ -1,0 +1,72 @@
+"""What `print(plastic)` shows: groups, counts, ages and utilities at a glance, and what a user should know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from neoteny.methods.method import Method, State
+from neoteny.optimizer_state import OptimizerState
+from neoteny.table import render
+from neoteny.units import correction
+from neoteny.view import View
+from neoteny.wiring import Wiring
+
+
+def summarize(
+    methods: Sequence[Method], states: Sequence[State], view: View, wiring: Wiring | None, seed: int, trained: bool
+) -> str:
+    """The text of an attachment."""
+    parts = [f"Neoteny attachment, seed {seed}: " + ", ".join(repr(method) for method in methods)]
+    for method, state in zip(methods, states, strict=True):
+        if method.needs_units:
+            parts.append(_units_table(view, state))
+    notes = _notes(methods, view, trained)
+    if wiring is not None:
+        notes += [f"{group.name}: {note}" for group in wiring.groups for note in group.notes]
+        notes += [f"left out: {name} ({reason})" for name, reason in wiring.left_out.items()]
+    return "\n".join(parts + [f"- {note}" for note in notes])
+
+
+def _units_table(view: View, state: State) -> str:
+    rows: list[list[str]] = []
+    for group in view.groups:
+        statistics = state[group.name]
+        schedule = statistics["schedule"]
+        ages = (schedule.step - statistics["born"]).double().cpu()
+        utility = (statistics["utility"] / correction(statistics)).double().cpu()
+        low, middle, high = (f"{value:.3g}" for value in (utility.min(), utility.median(), utility.max()))
+        rows.append(
+            [
+                group.name,
+                str(group.units),
+                str(int(np.sum(statistics["replaced"]))),
+                str(int(np.sum(schedule.eligible))),
+                f"{ages.min():.0f} / {ages.median():.0f} / {ages.max():.0f}",
+                f"{low} / {middle} / {high}" if schedule.step else "-",
+            ]
+        )
+    return render(["group", "units", "replaced", "eligible", "age min/median/max", "utility min/median/max"], rows)
+
+
+def _notes(methods: Sequence[Method], view: View, trained: bool) -> list[str]:
+    notes: list[str] = []
+    if trained:
+        notes.append("the network was already trained at attach: every unit's age started at zero there")
+    compensating = any(getattr(method, "compensate", False) for method in methods)
+    for group in view.groups:
+        without = [port.module for port in group.consumers if port.bias is None]
+        if compensating and without:
+            notes.append(f"{group.name}: no bias to compensate in {', '.join(without)}")
+    state: OptimizerState | None = getattr(view, "optimizer_state", None)
+    if view.groups and state is not None and state.shares_step_count():
+        name = type(state.optimizer).__name__
+        notes.append(
+            f"torch.optim.{name} has one step count a tensor, so a reset weight's first steps are several step sizes "
+            "long; neoteny.optim.Adam counts steps for each weight"
+        )
+    if view.groups and torch.are_deterministic_algorithms_enabled():
+        notes.append("deterministic algorithms are on")
+    return notes

@@ -1,0 +1,173 @@
+"""Per-unit statistics, and `reset_units`: the only code that rewrites a unit.
+
+Methods decide which units; this file measures activations (running means, the mean deviation from them, equations 4 to
+6 of the paper) and, when a unit is replaced, rewrites its incoming weights, bias, norm statistics, outgoing weights,
+the consumers' biases and the optimizer's state, in that unit's every port.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neoteny.ports import ConsumerPort, Selection
+from neoteny.view import LiveGroup, Magnitudes, View
+
+Statistics = dict[str, Any]
+"""Of one group: `mean_activation` and `utility` (*R, U) before correction, `decay_power` (*R, U) the decay rate to the
+power of the age, `born` (*R, U) the step of the last reset, `column_means` {consumer: (*R, U, repeat, taps)}."""
+
+
+def new_statistics(view: View, group: LiveGroup, keep_column_means: bool) -> Statistics:
+    """Statistics of units that are all zero steps old."""
+    weight = view.tensor(group.producers[0].weight)
+    dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    shape = (*view.runs, group.units)
+    zeros = torch.zeros(shape, dtype=dtype, device=weight.device)
+    means = {
+        port.module: zeros.new_zeros(*shape, port.repeat, port.taps) for port in group.means if keep_column_means
+    }
+    return {
+        "mean_activation": zeros,
+        "utility": zeros.clone(),
+        "decay_power": torch.ones_like(zeros),
+        "born": torch.zeros(shape, dtype=torch.int64, device=weight.device),
+        "column_means": means,
+    }
+
+
+def read(view: View, group: LiveGroup, dtype: torch.dtype) -> list[Tensor]:
+    """The group's activations since the last tick, one (*R, B, U, positions) a forward pass."""
+    run_axes = len(view.runs)
+    return [group.reader.split(inputs, run_axes).to(dtype) for inputs in view.activations[group.reader.module]]
+
+
+def update_means(
+    view: View, group: LiveGroup, statistics: Statistics, batches: list[Tensor], decay: float | tuple[float, ...]
+) -> None:
+    """One tick of the running means: f = decay * f + (1 - decay) * (mean over the examples)."""
+    mean = statistics["mean_activation"]
+    rate = view.per_run(decay, mean, axes=1)
+    statistics["decay_power"].mul_(rate)
+    mean.lerp_(_average([_over_examples(batch) for batch in batches], batches), 1.0 - rate)
+    if statistics["column_means"]:
+        rate = view.per_run(decay, mean, axes=3)
+        for port in group.means:
+            inputs = view.activations[port.module]
+            seen = [port.column_means(batch, len(view.runs), mean.dtype) for batch in inputs]
+            statistics["column_means"][port.module].lerp_(_average(seen, inputs), 1.0 - rate)
+
+
+def correction(statistics: Statistics) -> Tensor:
+    """1 - decay^age, (*R, U): what turns a running average that started at zero into a mean."""
+    return 1.0 - statistics["decay_power"]
+
+
+def contribution(
+    view: View, group: LiveGroup, magnitudes: Magnitudes, batches: list[Tensor], centre: Tensor | None
+) -> Tensor:
+    """Mean over examples of |h - centre| times the mean absolute outgoing weight, (*R, U).
+
+    Through a flatten each position is weighed with its own column, then averaged. With several consumers the outgoing
+    weights of all of them count alike.
+
+    Args:
+        centre: (*R, U) the mean activations; None for the uncentred contribution.
+    """
+    reader = group.reader
+    deviations = [_deviation(batch, centre, reader) for batch in batches]
+    deviation = _average(deviations, batches)  # (*R, U, positions)
+    total: Tensor | None = None
+    for port in group.consumers:
+        outgoing = magnitudes.outgoing(group, port)  # (*R, U, repeat)
+        if port is reader and outgoing.shape[-1] == deviation.shape[-1]:
+            share = deviation * outgoing
+        else:
+            share = deviation.mean(-1, keepdim=True) * outgoing
+        share = share.squeeze(-1) if share.shape[-1] == 1 else share.mean(-1)
+        total = share if total is None else total + share
+    assert total is not None
+    return total / sum(port.fan_out for port in group.consumers)
+
+
+def reset_units(
+    view: View, group: LiveGroup, statistics: Statistics, selection: Selection, step: int, compensate: bool
+) -> None:
+    """Replace the chosen units by new ones.
+
+    The order matters: the compensation reads the old means and the old outgoing weights before either is cleared.
+
+    Args:
+        view, group: where the units live.
+        statistics: the group's statistics, as kept by `update_means`.
+        selection: which units.
+        step: the step of the draw.
+        compensate: add each unit's mean contribution to the biases of its consumers.
+    """
+    chosen = (*selection.runs, selection.units)
+    remaining = correction(statistics)[chosen].clamp_min(torch.finfo(statistics["utility"].dtype).tiny)
+    for port in group.consumers:
+        outgoing = port.region(selection)
+        weight = view.tensor(port.weight)
+        if compensate and port.bias is not None:
+            means = _means_seen(statistics, port, chosen) / remaining[:, None, None]
+            port.compensate(weight, view.tensor(port.bias), outgoing, means)
+        outgoing.write(weight, 0.0)
+        view.clear_state(outgoing)
+    for port, distribution in zip(group.producers, group.initial, strict=True):
+        incoming, bias = port.regions(selection)
+        seeds = view.seeds[selection.runs] if selection.runs else view.seeds
+        rows = incoming.index[-1]
+        fresh = distribution.draw(seeds.unsqueeze(-1), step, port.weight, rows, port.fan_in)
+        incoming.write(view.tensor(port.weight), fresh.unflatten(-1, port.row_shape))
+        view.clear_state(incoming)
+        if bias is not None:
+            bias.write(view.tensor(bias.name), 0.0)
+            view.clear_state(bias)
+    for port in group.norms:
+        for region, value in port.regions(selection):
+            region.write(view.tensor(region.name), value)
+            if region.name in port.trained:
+                view.clear_state(region)
+    for key in ("mean_activation", "utility"):
+        statistics[key][chosen] = 0.0
+    for means in statistics["column_means"].values():
+        means[chosen] = 0.0
+    statistics["decay_power"][chosen] = 1.0
+    statistics["born"][chosen] = step
+
+
+def _means_seen(statistics: Statistics, port: ConsumerPort, chosen: tuple[Tensor, ...]) -> Tensor:
+    """(M, repeat, taps) running means, not yet corrected, of what a consumer sees of the chosen units."""
+    means = statistics["column_means"].get(port.module)
+    return statistics["mean_activation"][chosen][:, None, None] if means is None else means[chosen]
+
+
+def _over_examples(batch: Tensor) -> Tensor:
+    """(*R, B, U, positions) -> (*R, U)."""
+    if batch.shape[-3] == 1 and batch.shape[-1] == 1:
+        return batch[..., 0, :, 0]
+    return batch.mean((-3, -1))
+
+
+def _deviation(batch: Tensor, centre: Tensor | None, reader: Any) -> Tensor:
+    """(*R, U, columns): mean over examples, and over positions that are not columns of the reader."""
+    distance = batch.abs() if centre is None else (batch - centre.unsqueeze(-1).unsqueeze(-3)).abs_()
+    distance = distance[..., 0, :, :] if distance.shape[-3] == 1 else distance.mean(-3)
+    columns = isinstance(reader, ConsumerPort) and reader.convolution is None
+    return distance if columns or distance.shape[-1] == 1 else distance.mean(-1, keepdim=True)
+
+
+def _average(values: list[Tensor], batches: list[Tensor]) -> Tensor:
+    """Mean over all examples of several passes: each pass counts by its size."""
+    if len(values) == 1:
+        return values[0]
+    sizes = [batch.numel() for batch in batches]
+    whole = math.fsum(sizes)
+    total = values[0] * (sizes[0] / whole)
+    for value, size in zip(values[1:], sizes[1:], strict=True):
+        total = total + value * (size / whole)
+    return total

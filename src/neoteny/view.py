@@ -1,0 +1,157 @@
+"""View: the live tensors of one network (R = ()) or of n networks in lock-step (R = (n,)).
+
+A method is written once against a View. `attachment.py` makes one over a user's module and optimizer, `stacking.py`
+one over stacked parameters. Every tensor has the run axes R first, and all other axes are counted from the right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neoteny import numerics
+from neoteny.groups import UnitGroup
+from neoteny.initial import Distribution, Initial, ModuleDistribution, declared_for, resolve
+from neoteny.ports import ConsumerPort, NormPort, ProducerPort, Region
+
+
+class LiveGroup:
+    """A unit group bound to the modules of a network: how to read its units and where to rewrite them.
+
+    Attributes:
+        name, units: as in the declaration.
+        producers, consumers, norms: the bound ports.
+        reader: the port at whose input the activations are read (a consumer or a norm).
+        means: the consumers whose column means must be kept apart from the units' own mean activations, because they
+            see something else (a flatten, another consumer, a norm in between).
+    """
+
+    def __init__(
+        self,
+        group: UnitGroup,
+        modules: Mapping[str, nn.Module],
+        init: str | Initial | Mapping[str, str | Initial] = "default",
+    ) -> None:
+        self.group = group
+        self.name = group.name
+        self.units = group.units
+        self.producers = [ProducerPort(port, modules[port.module]) for port in group.producers]
+        self.consumers = [ConsumerPort(port, modules[port.module]) for port in group.consumers]
+        self.norms = [NormPort(port, modules[port.module]) for port in group.norms]
+        self.initial: list[Distribution | ModuleDistribution] = [
+            resolve(modules[port.module], declared_for(port.module, init)) for port in group.producers
+        ]
+        readable = {port.module: port for port in (*self.norms, *self.consumers)}
+        self.reader = readable[group.read or group.consumers[0].module]
+        self.means = [port for port in self.consumers if not (port is self.reader and port.one_column_a_unit)]
+
+    def read_modules(self, consumers: bool) -> list[str]:
+        """Modules whose input must be recorded: the reader, and every consumer if `consumers`."""
+        names = [self.reader.module, *(port.module for port in self.means if consumers)]
+        return list(dict.fromkeys(names))
+
+
+class View:
+    """What a method sees: parameters, gradients, unit groups, recorded activations, seeds.
+
+    Attributes:
+        runs: R, the run axes: () or (n,).
+        seeds: (*R,) int64, the run seeds.
+        groups: the unit groups, in forward order.
+        parameters: name -> tensor (*R, ...), every trainable parameter.
+        activations: module name -> the inputs (*R, B, ...) it has received since the last tick.
+    """
+
+    runs: tuple[int, ...]
+    seeds: Tensor
+    groups: Sequence[LiveGroup]
+    activations: dict[str, list[Tensor]]
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """Every trainable parameter by name."""
+        raise NotImplementedError
+
+    def tensor(self, name: str) -> Tensor:
+        """A parameter or buffer by name."""
+        raise NotImplementedError
+
+    def gradient(self, name: str) -> Tensor | None:
+        """The gradient of a parameter, to be changed in place."""
+        raise NotImplementedError
+
+    def gradient_scale(self) -> float | Tensor:
+        """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
+        return 1.0
+
+    def clear_state(self, region: Region) -> None:
+        """Put the optimizer's per-element state of the region back to its initial value."""
+        raise NotImplementedError
+
+    def per_run(self, value: float | tuple[float, ...], like: Tensor, axes: int) -> float | Tensor:
+        """A hyperparameter ready to broadcast against tensors with `axes` axes after the run axes."""
+        if isinstance(value, (int, float)):
+            return value
+        key = (value, like.dtype, like.device, axes)
+        cache: dict[Any, Tensor] = self.__dict__.setdefault("_per_run", {})
+        if key not in cache:
+            tensor = torch.tensor(value, dtype=like.dtype, device=like.device)
+            cache[key] = tensor.reshape(self.runs + (1,) * axes)
+        return cache[key]
+
+    def magnitudes(self) -> Magnitudes:
+        """Sums of absolute weights as they are now, each weight read once."""
+        return Magnitudes(self)
+
+
+class Magnitudes:
+    """Mean absolute incoming and outgoing weights of units; one pass over each weight serves both.
+
+    The paper sums; means give the same ranking inside a layer.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._sums: dict[str, tuple[Tensor | None, Tensor | None]] = {}
+        wanted: dict[str, list[bool]] = view.__dict__.setdefault("_wanted_sums", {})
+        if not wanted:
+            for group in view.groups:
+                for port in group.producers:
+                    wanted.setdefault(port.weight, [False, False])[0] = True
+                for port in group.consumers:
+                    wanted.setdefault(port.weight, [False, False])[1] = True
+        self._wanted = wanted
+
+    def incoming(self, group: LiveGroup) -> Tensor:
+        """(*R, U) mean absolute incoming weight, over all producers."""
+        sums = [port.per_unit_rows(self._rows(port)) for port in group.producers]
+        total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+        return total / sum(port.fan_in for port in group.producers)
+
+    def outgoing(self, group: LiveGroup, port: ConsumerPort) -> Tensor:
+        """(*R, U, repeat) sum of absolute outgoing weights to one consumer, for each of a unit's columns."""
+        return port.per_unit_columns(self._columns(port))
+
+    def _rows(self, port: ProducerPort) -> Tensor:
+        rows = self._of(port)[0]
+        assert rows is not None
+        return rows.reshape(*self._view.runs, -1)
+
+    def _columns(self, port: ConsumerPort) -> Tensor:
+        columns = self._of(port)[1]
+        assert columns is not None
+        columns = columns.reshape(*self._view.runs, port.width, -1)
+        return columns.squeeze(-1) if columns.shape[-1] == 1 else columns.sum(-1)
+
+    def _of(self, port: ProducerPort | ConsumerPort) -> tuple[Tensor | None, Tensor | None]:
+        if port.weight not in self._sums:
+            weight = self._view.tensor(port.weight)
+            blocks = math.prod(self._view.runs) * port.groups
+            rows, columns = self._wanted[port.weight]
+            flat = weight.detach().reshape(blocks, port.outputs // port.groups, -1)
+            self._sums[port.weight] = numerics.abs_sums(flat, rows, columns)
+        return self._sums[port.weight]

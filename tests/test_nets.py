@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
+from torch.func import functional_call, grad, stack_module_state
 
 from neoteny import rng
 from neoteny.nets import MLP, ConvNet, Dropout, OnlineNorm
@@ -135,6 +135,24 @@ def test_mlp_refuses_bad_arguments(options: dict[str, object], message: str) -> 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_mlp_with_everything_trains_in_a_stack_as_alone(batch: int) -> None:
     assert_stack_equals_alone(lambda: MLP(5, [6, 4], 3, "tanh", dropout=0.2, normalization="online"), batch=batch)
+
+
+def test_mlp_with_everything_under_vmap_of_grad_equals_alone() -> None:
+    nets: list[nn.Module] = [MLP(5, [6], 3, dropout=0.2, normalization="online") for _ in range(3)]
+    parameters, buffers = stack_module_state([copy.deepcopy(net) for net in nets])
+
+    def loss(p: dict[str, Tensor], b: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(nets[0], (p, b), (x,)).square().sum()
+
+    for _ in range(10):
+        x = torch.randn(3, 4, 5)
+        stacked = torch.vmap(grad(loss))({name: p.detach() for name, p in parameters.items()}, buffers, x)
+        for run, net in enumerate(nets):
+            alone = torch.autograd.grad(net(x[run]).square().sum(), list(net.parameters()))
+            for (name, _), gradient in zip(net.named_parameters(), alone, strict=True):
+                torch.testing.assert_close(stacked[name][run], gradient, rtol=1e-12, atol=1e-12)
+            for name, buffer in net.named_buffers():
+                torch.testing.assert_close(buffers[name][run], buffer, rtol=1e-12, atol=1e-12)
 
 
 # ConvNet.
@@ -346,6 +364,21 @@ def test_online_norm_takes_several_forwards_before_backward() -> None:
     (layer(x).square().sum() + layer(x + 1).sum()).backward()
     assert layer.ey.any()
     assert not any(b.requires_grad for b in layer.buffers())
+
+
+# Dynamo looks at .grad of what crosses a graph break.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_online_norm_compiled_equals_eager() -> None:
+    layer = OnlineNorm(3)
+    twin = copy.deepcopy(layer)
+    compiled = torch.compile(twin, backend="aot_eager")
+    for _ in range(4):
+        x = torch.randn(4, 3, requires_grad=True)
+        for module in (layer, compiled):
+            module(x).square().sum().backward()
+    for ours, theirs in zip(layer.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    torch._dynamo.reset()
 
 
 def test_online_norm_refuses_second_derivatives() -> None:

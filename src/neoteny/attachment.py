@@ -7,6 +7,7 @@ with `auto=True`, the optimizer's post-step hook) lets every method act after th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from neoteny.ports import Region
 from neoteny.recording import Recorder, StepWatch
 from neoteny.summary import summarize
 from neoteny.view import LiveGroup, View
-from neoteny.wiring import Wiring, trace, unwrap
+from neoteny.wiring import Wiring, trace
+from neoteny.wiring import _unwrap as unwrap
 
 
 class ModuleView(View):
@@ -314,7 +316,7 @@ def _owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wi
     if not kept:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ValueError(f"No hidden units are left to act on. {reasons}")
-    return wiring.replace(groups=tuple(kept), left_out=left_out)
+    return replace(wiring, groups=tuple(kept), left_out=left_out)
 
 
 def _check_declared(init: Any, wiring: Wiring) -> None:

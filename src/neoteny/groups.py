@@ -102,12 +102,16 @@ class UnitGroup:
             raise ValueError("UnitGroup needs at least one producer and one consumer.")
         known = [port.module for port in (*self.consumers, *self.norms)]
         if read is not None and read not in known:
-            raise ValueError(f"UnitGroup({self.name!r}): read must be one of its consumers or norms {known}; got {read!r}.")
+            raise ValueError(
+                f"UnitGroup({self.name!r}): read must be one of its consumers or norms {known}; got {read!r}."
+            )
 
     @property
     def name(self) -> str:
-        """The first producer's name."""
-        return self.producers[0].module
+        """The first producer's name; with its rows where they do not start at row 0, so that names stay distinct."""
+        first = self.producers[0]
+        start = first.offset if first.features is None else int(torch.as_tensor(first.features).min())
+        return describe_port(first) if start > 0 else first.module
 
     @property
     def units(self) -> int:

@@ -2,22 +2,24 @@
 
 A group claims that a unit speaks to the rest of the network through its consumers' columns alone. So zero those columns
 for some units and then change everything that produces the units, weights, biases, norm parameters and running
-statistics: the model's output must not move by one bit.
+statistics: neither the model's output nor any other layer's may move by one bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neoteny.groups import Port, UnitGroup
-from neoteny.kinds import couples, fill_features, width_in
+from neoteny.kinds import couples, fill_features, watched_modules, width_in
 from neoteny.probe import same_leaves
-from neoteny.stage import Forward, Stage, leaves
+from neoteny.stage import Forward, Stage, leaves, map_tensors
 
 
 def judge(stage: Stage, group: UnitGroup) -> str | None:
@@ -37,8 +39,8 @@ def judge(stage: Stage, group: UnitGroup) -> str | None:
                     break
                 return f"the model raised {type(error).__name__} while the group was checked: {error}"
             if not still:
-                where = " in training mode" if training else ""
-                return f"the output{where} still moves with these units when their consumers' columns are zero"
+                mode = "training" if training else "evaluation"
+                return f"other layers or the output still move with its units when all their columns are zero ({mode})"
     return None
 
 
@@ -65,17 +67,45 @@ def _is_still(stage: Stage, group: UnitGroup, chosen: Tensor, sign: float, train
         for port in group.consumers:
             _zero_columns(modules[port.module], _features(port, chosen))
         note = {modules[port.module]: _keeping(modules[port.module], frozen[port.module]) for port in coupled}
-        before = leaves(stage.forward(note, training=training))
+        before = _everything(stage, group, note, training)
         _perturb(model, group, chosen, sign)
         hold = {
             modules[port.module]: _holding(modules[port.module], frozen[port.module], _features(port, chosen))
             for port in coupled
         }
-        return same_leaves(before, leaves(stage.forward(hold, training=training)))
+        return same_leaves(before, _everything(stage, group, hold, training))
+
+
+def _everything(
+    stage: Stage, group: UnitGroup, fakes: dict[nn.Module, Forward], training: bool
+) -> list[Tensor | float]:
+    """The model's output and that of every layer but the group's own, so that a dead layer behind hides nothing."""
+    seen: list[Any] = []
+    own = {port.module for port in group.producers}
+
+    def recorder(module: nn.Module) -> Forward:
+        original = module.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            seen.append(map_tensors(torch.clone, result))
+            return result
+
+        return forward
+
+    fakes = dict(fakes)
+    for name, (module, kind) in watched_modules(stage.model).items():
+        if kind != "norm" and name not in own:
+            fakes[module] = recorder(module)
+    if training:  # how many numbers RReLU draws depends on the signs: its noise would move with the units
+        for module in stage.model.modules():
+            if isinstance(module, nn.RReLU):
+                fakes[module] = partial(F.rrelu, lower=module.lower, upper=module.upper)
+    return [*leaves(stage.forward(fakes, training=training)), *leaves(seen)]
 
 
 def _subsets(units: int) -> list[tuple[Tensor, float]]:
-    """Halves of the units, so that every unit is changed with both signs (a dead ReLU wakes with one), then single units."""
+    """Halves of the units, so that every unit is changed with both signs (one wakes a dead ReLU), then single units."""
     generator = torch.Generator().manual_seed(0)
     subsets: list[tuple[Tensor, float]] = []
     for sign in (1.0, -1.0):
@@ -104,7 +134,7 @@ def _perturb(model: nn.Module, group: UnitGroup, chosen: Tensor, sign: float) ->
         noise = torch.randn((len(rows), *weight.shape[1:]), generator=generator).to(weight)
         weight[rows] = sign * 2 * weight[rows] + noise
         if bias is not None:
-            bias.data[rows] += sign * 10
+            bias.data[rows] = sign * 10
     for port in group.norms:
         module, features = model.get_submodule(port.module), _features(port, chosen)
         for name, shift in (("weight", 3.0), ("bias", 3.0), ("running_mean", 3.0), ("running_var", 3.0)):

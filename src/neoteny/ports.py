@@ -156,10 +156,6 @@ class ConsumerPort(BoundPort):
         self.fan_out = self.outputs // self.groups * self.taps
         self.one_column_a_unit = self.convolution is None and self.repeat == 1
 
-    def per_unit_columns(self, values: Tensor) -> Tensor:
-        """(*R, in) -> (*R, U, repeat)."""
-        return self.per_unit(values)
-
     def region(self, selection: Selection) -> Region:
         """The chosen units' outgoing weights to this consumer."""
         runs, columns = self.indices(selection)

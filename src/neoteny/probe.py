@@ -2,8 +2,8 @@
 
 A recording pass keeps the output of every Linear, Conv and norm. In a probe pass those modules compute nothing: they
 return what was kept, with the chosen units set to NaN, so a taint travels through whatever Python lies between two
-layers and stops at the next layer, where it is logged. A norm hands on the taint of its input. What comes out of here is
-evidence; `wiring.py` turns it into groups and `judge.py` checks them.
+layers and stops at the next layer, where it is logged. A norm hands on the taint of its input. What comes out of here
+is evidence; `search.py` turns it into groups and `judge.py` checks them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from neoteny.kinds import by_feature, fill_features, loose_parameters, watched_modules, width_in, width_out
+from neoteny.kinds import by_feature, fill_features, loose_parameters, watched_modules, width_out
 from neoteny.stage import Forward, Stage, leaves, map_tensors
 
 # Reading a parameter's type or shape is not using it.
@@ -77,8 +77,13 @@ class Probe:
         return self.replay({name: lambda kept: fill_features(module, kept, chosen, math.nan)})
 
     def taint_inputs(self) -> Pass:
-        """Set the model's floating point inputs to NaN."""
-        return self.replay({}, example=map_tensors(_nan_like, self.stage.example))
+        """What the model's inputs reach without passing a layer: NaN for floats, and other values for all of them."""
+        seen = self.replay({}, example=map_tensors(_nan_like, self.stage.example))
+        for change in (torch.zeros_like, _flip):
+            changed = self._differ({}, {}, example=map_tensors(change, self.stage.example))[1]
+            for sink, features in changed.hits.items():
+                seen.hits[sink] = seen.hits.get(sink, torch.zeros_like(features)) | features
+        return seen
 
     def taint_parameters(self, names: list[str]) -> Pass:
         """Set parameters that custom modules hold to NaN; they are put back at once."""
@@ -98,15 +103,20 @@ class Probe:
         """
         kept = self.kept[name][0]
         pattern = torch.randn(kept.shape, generator=torch.Generator().manual_seed(0)).mul_(8).to(kept)
-        first = self.replay({name: lambda _: pattern.clone()}, identity_norms=True, keep_inputs=True)
-        second = self.replay({name: lambda _: -pattern}, identity_norms=True, keep_inputs=True)
-        second.hits = {
-            sink: (first.inputs[sink] != now).any(1).cpu()
-            for sink, now in second.inputs.items()
-            if sink in first.inputs and first.inputs[sink].shape == now.shape
-        }
-        second.hits = {sink: features for sink, features in second.hits.items() if features.any()}
-        second.leaked = not same_leaves(first.outputs, second.outputs)
+        return self._differ({name: lambda _: pattern.clone()}, {name: lambda _: -pattern})
+
+    def _differ(
+        self, left: dict[str, Callable[[Any], Any]], right: dict[str, Callable[[Any], Any]], example: Any = None
+    ) -> tuple[Pass, Pass]:
+        first = self.replay(left, identity_norms=True, keep_inputs=True)
+        second = self.replay(right, identity_norms=True, keep_inputs=True, example=example)
+        second.hits = {}
+        for sink, now in second.inputs.items():
+            if sink in first.inputs and first.inputs[sink].shape == now.shape:
+                features = (first.inputs[sink] != now).any(1).cpu()
+                if features.any():
+                    second.hits[sink] = features
+        second.leaked = second.error is None and not same_leaves(first.outputs, second.outputs)
         first.inputs, second.inputs = {}, {}
         return first, second
 
@@ -270,15 +280,19 @@ def _nan_like(tensor: Tensor) -> Tensor:
     return torch.full_like(tensor, math.nan) if tensor.is_floating_point() else tensor.clone()
 
 
+def _flip(tensor: Tensor) -> Tensor:
+    return tensor.roll(1) if tensor.is_floating_point() else tensor.clone()
+
+
 def _has_nan(value: Tensor | float) -> bool:
     if isinstance(value, Tensor):
         return value.is_floating_point() and bool(torch.isnan(value).any())
-    return value != value
+    return bool(value != value)
 
 
 def _same(left: Tensor | float, right: Tensor | float) -> bool:
     if not isinstance(left, Tensor) or not isinstance(right, Tensor):
-        return left == right or (left != left and right != right)
+        return bool(left == right or (left != left and right != right))
     if left.shape != right.shape:
         return False
     equal = left == right

@@ -41,7 +41,8 @@ class Schedule:
             self.eligible = self.eligible + matured
             self._grow()
         self.accumulator += self._growth
-        if self.accumulator.max() < 1.0:
+        most = self.accumulator[0] if len(self.accumulator) == 1 else self.accumulator.max()
+        if most < 1.0:
             return None
         whole = np.floor(self.accumulator)
         self.accumulator -= whole

@@ -278,7 +278,7 @@ class _VmapForward(_Forward):
 
 def _chain(module: nn.Module) -> bool:
     """Whether the module is nothing but nested `nn.Sequential`s of linear layers and elementwise activations."""
-    if type(module) is not nn.Sequential:
+    if type(module).forward is not nn.Sequential.forward:
         return False
     return all(
         _chain(child) or type(child) is nn.Linear or isinstance(child, ELEMENTWISE) for child in module.children()

@@ -31,9 +31,11 @@ class Stage:
         self._attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
         self._containers: list[tuple[Any, Any]] = []
         self._tensors: list[tuple[Tensor, Tensor]] = []
-        self._parameters: list[tuple[Tensor, Tensor]] = []
+        self._places: list[tuple[dict[str, Any], str, Tensor]] = []  # where buffers and tensor attributes are kept
         seen: set[int] = set()
-        for _, attributes in self._attributes:
+        for live, attributes in self._attributes:
+            for home in (live, live["_buffers"]):
+                self._places += [(home, key, item) for key, item in home.items() if isinstance(item, Tensor)]
             for value in attributes.values():
                 self._remember(value, seen)
         self._random = _random_states()
@@ -46,8 +48,8 @@ class Stage:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
         self.rewind()
-        for parameter, saved in self._parameters:
-            _put_back(parameter, saved)
+        for tensor, saved in self._tensors:
+            _put_back(tensor, saved)
 
     def forward(
         self,
@@ -56,10 +58,15 @@ class Stage:
         training: bool = False,
         example: Any = None,
     ) -> Any:
-        """One forward pass from the remembered state; `fakes` replace the forward of some modules."""
-        self.rewind()
-        self.model.train(training)
+        """One forward pass from the remembered state; `fakes` replace the forward of some modules.
+
+        The pass works on copies of the buffers, so that theirs see neither its updates nor a raised version counter.
+        """
+        copies: dict[int, Tensor] = {}
         try:
+            self.model.train(training)
+            for home, key, tensor in self._places:
+                home[key] = copies.setdefault(id(tensor), tensor.detach().clone())
             for module, fake in (fakes or {}).items():
                 module.__dict__["forward"] = fake
             with torch.no_grad():
@@ -68,15 +75,14 @@ class Stage:
             self.rewind()
 
     def rewind(self) -> None:
-        """Put attributes, buffers and random states back (parameters only at the end: forward passes rarely write them)."""
+        """Put attributes and random states back; the contents of tensors follow at the end."""
         for attributes, saved in self._attributes:
             if not _same_items(attributes, saved):
                 attributes.clear()
                 attributes.update(saved)
         for container, saved in self._containers:
-            _put_back_items(container, saved)
-        for tensor, saved in self._tensors:
-            _put_back(tensor, saved)
+            if container or saved:
+                _put_back_items(container, saved)
         _set_random_states(self._random)
 
     def _remember(self, value: Any, seen: set[int]) -> None:
@@ -84,8 +90,7 @@ class Stage:
             return
         seen.add(id(value))
         if isinstance(value, Tensor):
-            kept = self._parameters if isinstance(value, nn.Parameter) else self._tensors
-            kept.append((value, value.detach().clone()))
+            self._tensors.append((value, value.detach().clone()))
             return
         self._containers.append((value, dict(value) if isinstance(value, dict) else list(value)))
         for item in value.values() if isinstance(value, dict) else value:
@@ -184,7 +189,7 @@ def _set_random_states(states: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _quiet_switches(model: nn.Module) -> Iterator[None]:
-    """Global switches: no fused attention (it bypasses modules and swallows NaN), no argument checks that reject NaN."""
+    """Global switches: no fused attention (it bypasses modules, swallows NaN), no argument checks that reject NaN."""
     fastpath = torch.backends.mha.get_fastpath_enabled()
     validate = Distribution._validate_args
     benchmark = torch.backends.cudnn.benchmark

@@ -48,6 +48,13 @@ class LiveGroup:
         readable = {port.module: port for port in (*self.norms, *self.consumers)}
         self.reader = readable[group.read or group.consumers[0].module]
         self.means = [port for port in self.consumers if not (port is self.reader and port.one_column_a_unit)]
+        # One linear layer read by one linear layer, feature by feature: what the compiled tick understands.
+        self.plain_linear = (
+            len(self.producers) == len(self.consumers) == 1
+            and self.reader is self.consumers[0]
+            and not self.means
+            and all(port.in_order for port in (*self.producers, *self.consumers))
+        )
 
     def read_modules(self, consumers: bool) -> list[str]:
         """Modules whose input must be recorded: the reader, and every consumer if `consumers`."""
@@ -104,27 +111,40 @@ class View:
         return cache[key]
 
     def magnitudes(self) -> Magnitudes:
-        """Sums of absolute weights as they are now, each weight read once."""
-        return Magnitudes(self)
+        """Sums of absolute weights as they are now."""
+        found: Magnitudes | None = self.__dict__.get("_magnitudes")
+        if found is None:
+            found = self.__dict__["_magnitudes"] = Magnitudes(self)
+        found.forget()
+        return found
 
 
 class Magnitudes:
-    """Mean absolute incoming and outgoing weights of units; one pass over each weight serves both.
+    """Mean absolute incoming and outgoing weights of units; each weight is read once a tick and serves both.
 
     The paper sums; means give the same ranking inside a layer.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._sums: dict[str, tuple[Tensor | None, Tensor | None]] = {}
-        wanted: dict[str, list[bool]] = view.__dict__.setdefault("_wanted_sums", {})
-        if not wanted:
-            for group in view.groups:
-                for port in group.producers:
-                    wanted.setdefault(port.weight, [False, False])[0] = True
-                for port in group.consumers:
-                    wanted.setdefault(port.weight, [False, False])[1] = True
-        self._wanted = wanted
+        self._sums: dict[str, numerics.Sums] = {}
+        wanted: dict[str, list[bool]] = {}
+        ports: dict[str, ProducerPort | ConsumerPort] = {}
+        for group in view.groups:
+            for port in group.producers:
+                wanted.setdefault(port.weight, [False, False])[0] = True
+                ports[port.weight] = port
+            for port in group.consumers:
+                wanted.setdefault(port.weight, [False, False])[1] = True
+                ports[port.weight] = port
+        self._passes = {
+            name: numerics.AbsoluteSums(math.prod(view.runs) * port.groups, port.outputs // port.groups, *wanted[name])
+            for name, port in ports.items()
+        }
+
+    def forget(self) -> None:
+        """The weights have changed."""
+        self._sums.clear()
 
     def incoming(self, group: LiveGroup) -> Tensor:
         """(*R, U) mean absolute incoming weight, over all producers."""
@@ -132,26 +152,21 @@ class Magnitudes:
         total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
         return total / sum(port.fan_in for port in group.producers)
 
-    def outgoing(self, group: LiveGroup, port: ConsumerPort) -> Tensor:
+    def outgoing(self, port: ConsumerPort) -> Tensor:
         """(*R, U, repeat) sum of absolute outgoing weights to one consumer, for each of a unit's columns."""
-        return port.per_unit_columns(self._columns(port))
-
-    def _rows(self, port: ProducerPort) -> Tensor:
-        rows = self._of(port)[0]
-        assert rows is not None
-        return rows.reshape(*self._view.runs, -1)
-
-    def _columns(self, port: ConsumerPort) -> Tensor:
-        columns = self._of(port)[1]
+        columns = self.sums(port.weight).columns
         assert columns is not None
         columns = columns.reshape(*self._view.runs, port.width, -1)
-        return columns.squeeze(-1) if columns.shape[-1] == 1 else columns.sum(-1)
+        return port.per_unit(columns.squeeze(-1) if columns.shape[-1] == 1 else columns.sum(-1))
 
-    def _of(self, port: ProducerPort | ConsumerPort) -> tuple[Tensor | None, Tensor | None]:
-        if port.weight not in self._sums:
-            weight = self._view.tensor(port.weight)
-            blocks = math.prod(self._view.runs) * port.groups
-            rows, columns = self._wanted[port.weight]
-            flat = weight.detach().reshape(blocks, port.outputs // port.groups, -1)
-            self._sums[port.weight] = numerics.abs_sums(flat, rows, columns)
-        return self._sums[port.weight]
+    def sums(self, weight: str) -> numerics.Sums:
+        """Row sums (blocks, out / groups) and column sums (blocks, in / groups * taps) of one weight."""
+        found = self._sums.get(weight)
+        if found is None:
+            found = self._sums[weight] = self._passes[weight](self._view.tensor(weight))
+        return found
+
+    def _rows(self, port: ProducerPort) -> Tensor:
+        rows = self.sums(port.weight).rows
+        assert rows is not None
+        return rows.reshape(*self._view.runs, -1)

@@ -19,9 +19,10 @@ from torch.nn.parameter import is_lazy
 
 from neoteny.groups import Port, UnitGroup, describe_port
 from neoteny.judge import judge
-from neoteny.kinds import couples, kind_of, unwritable, width_in, width_out
+from neoteny.kinds import kind_of, unwritable, width_in, width_out
 from neoteny.probe import Probe
-from neoteny.search import Search, group_notes, read_place
+from neoteny.reading import read_place
+from neoteny.search import Search, group_notes
 from neoteny.stage import Stage, leaves
 
 Norm = Literal["refuse", "accept"]
@@ -78,10 +79,11 @@ class Wiring:
             ports = [", ".join(map(describe_port, some)) for some in (group.producers, group.norms, group.consumers)]
             rows.append((group.name, str(group.units), ports[0], ports[1] or "-", ports[2], group.read or "-"))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = [
-            "  ".join(cell.rjust(w) if i == 1 else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            cells[1] = row[1].rjust(widths[1])
+            lines.append("  ".join(cells).rstrip())
         lines.insert(1, "-" * max(map(len, lines)))
         notes: dict[str, list[str]] = defaultdict(list)
         for group in self.groups:
@@ -112,7 +114,7 @@ def trace(
         model: any module; a compiled one is looked at through to the original.
         example: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments.
         groups: declare the groups instead of finding them. Each is still checked.
-        leave_out: names of layers whose units shall not become a group.
+        leave_out: names of layers (or of modules that hold layers) whose units shall not become a group.
         norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm): resetting such a
             unit still moves its neighbours through the norm's statistics. "refuse" leaves them out.
 
@@ -198,9 +200,10 @@ def _declare(model: nn.Module, example: Any, groups: Sequence[UnitGroup]) -> Wir
 
 def _resolve(model: nn.Module, group: UnitGroup) -> UnitGroup:
     """The group with every port spelled out, module names and classes checked."""
+    group = _rename(model, group)
     for role, ports in (("producer", group.producers), ("consumer", group.consumers), ("norm", group.norms)):
         for port in ports:
-            module = model.get_submodule(_canonical(model, port.module, f"UnitGroup({group.name!r})", alias=True))
+            module = model.get_submodule(port.module)
             expected = "norm" if role == "norm" else "boundary"
             if kind_of(module) != expected:
                 what = "a norm module (BatchNorm, LayerNorm, ...)" if role == "norm" else "a Linear, Conv1d or Conv2d"
@@ -217,6 +220,19 @@ def _resolve(model: nn.Module, group: UnitGroup) -> UnitGroup:
         for ports in (group.consumers, group.norms)
     ]
     return UnitGroup(producers, others[0], others[1], group.read, group.notes)
+
+
+def _rename(model: nn.Module, group: UnitGroup) -> UnitGroup:
+    """The group under its modules' first names (a module may be registered twice)."""
+
+    def first(name: str) -> str:
+        return _canonical(model, name, f"UnitGroup({group.producers[0].module!r})")
+
+    producers, consumers, norms = (
+        [Port(first(port.module), port.features, port.offset) for port in ports]
+        for ports in (group.producers, group.consumers, group.norms)
+    )
+    return UnitGroup(producers, consumers, norms, None if group.read is None else first(group.read), group.notes)
 
 
 def _check_disjoint(groups: list[UnitGroup]) -> None:
@@ -248,8 +264,8 @@ def _probe(stage: Stage) -> Probe:
     except Exception as error:
         raise ValueError(
             f"expected an example batch the model accepts; with {_describe(stage.example)} the model raised "
-            f"{type(error).__name__}: {error}: pass an example batch the model accepts (a tensor, a tuple of positional "
-            "or a dict of keyword arguments)."
+            f"{type(error).__name__}: {error}: pass an example batch the model accepts (a tensor, a tuple of "
+            "positional or a dict of keyword arguments)."
         ) from error
     if not any(isinstance(leaf, Tensor) for leaf in probe.outputs):
         raise ValueError("expected the model to return at least one tensor; found none in what it returned.")
@@ -271,14 +287,16 @@ def _unwrap(model: nn.Module) -> nn.Module:
         model = model._modules["_orig_mod"]  # pyright: ignore[reportAssignmentType]
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
-            raise TypeError(f"{name or 'the model'} is a scripted module, which cannot be looked into: pass the original.")
+            raise TypeError(
+                f"{name or 'the model'} is a scripted module, which cannot be looked into: pass the original."
+            )
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError(f"{name} has no shape yet: run the model once on a batch before tracing it.")
     return model
 
 
-def _canonical(model: nn.Module, name: str, where: str, alias: bool = False) -> str:
+def _canonical(model: nn.Module, name: str, where: str) -> str:
     """A module's first name in the model, or an error that suggests the nearest."""
     modules = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
@@ -286,7 +304,7 @@ def _canonical(model: nn.Module, name: str, where: str, alias: bool = False) -> 
         hint = f"; did you mean {near[0]!r}?" if near else f"; the model has {', '.join(filter(None, modules))}."
         raise ValueError(f"{where}: the model has no module named {name!r}{hint}")
     first = {id(module): known for known, module in reversed(modules.items())}
-    return name if alias else first[id(modules[name])]
+    return first[id(modules[name])]
 
 
 def _describe(example: Any) -> str:

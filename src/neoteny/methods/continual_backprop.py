@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from neoteny import rng, units
+from neoteny.compiled import measure_compiled
 from neoteny.methods.method import Method, State, check_choice, check_number, copy_nested
 from neoteny.ports import Selection
 from neoteny.schedule import Schedule
@@ -30,6 +31,7 @@ UTILITIES = (
     "random",
 )
 COUNTS = ("eligible", "layer")
+_HOST_SIDE = ("schedule", "replaced", "arrays")  # of a group's statistics, what is not a tensor
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class ContinualBackprop(Method):
         """Statistics, schedules and counts as tensors and numbers."""
         saved: State = {}
         for name, statistics in state.items():
-            saved[name] = {key: value for key, value in statistics.items() if key not in ("schedule", "replaced")}
+            saved[name] = {key: value for key, value in statistics.items() if key not in _HOST_SIDE}
             saved[name]["schedule"] = statistics["schedule"].state()
             saved[name]["replaced"] = statistics["replaced"].tolist()
         return saved
@@ -123,7 +125,7 @@ class ContinualBackprop(Method):
         """Load `export`'s dict; the numbers of eligible units follow from the birth steps."""
         for name, values in saved.items():
             statistics = state[name]
-            tensors = {key: value for key, value in values.items() if key not in ("schedule", "replaced")}
+            tensors = {key: value for key, value in values.items() if key not in _HOST_SIDE}
             copy_nested(tensors, statistics)
             schedule: Schedule = statistics["schedule"]
             born = statistics["born"].cpu().numpy().reshape(len(schedule.eligible), -1)
@@ -132,6 +134,8 @@ class ContinualBackprop(Method):
 
     def _measure(self, view: View, group: LiveGroup, statistics: State, magnitudes: Magnitudes) -> None:
         """One tick of the running means and of the utility."""
+        if measure_compiled(view, group, statistics, magnitudes, self.decay_rate, self.utility):
+            return
         mean: Tensor = statistics["mean_activation"]
         batches = units.read(view, group, mean.dtype)
         units.update_means(view, group, statistics, batches, self.decay_rate)
@@ -143,7 +147,7 @@ class ContinualBackprop(Method):
         elif self.utility == "contribution":
             utility = units.contribution(view, group, magnitudes, batches, None)
         elif self.utility == "weight_magnitude":
-            total: Any = sum(magnitudes.outgoing(group, port).mean(-1) for port in group.consumers)
+            total: Any = sum(magnitudes.outgoing(port).mean(-1) for port in group.consumers)
             utility = total / sum(port.fan_out for port in group.consumers)
         else:
             utility = torch.ones_like(mean)

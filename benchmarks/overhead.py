@@ -1,0 +1,128 @@
+"""What a continual-backpropagation update costs over a plain one, with the same optimizer, in one run.
+
+Both sides train the same network on the same inputs in alternating blocks; the ratio is between the medians of the
+block means. Ages are past the maturity threshold before the first block, and a block is long enough to hold many
+replacements. Utilities are exact. Both sides run under the same allocator settings: at 2,000 units glibc's defaults
+alone double the plain update's time through page faults.
+
+    python benchmarks/overhead.py [--threads 1] [--blocks 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ALLOCATOR = {
+    "MALLOC_TRIM_THRESHOLD_": "8000000000",
+    "MALLOC_MMAP_THRESHOLD_": "4000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+
+
+def with_allocator_settings() -> None:
+    """Start this program again with the settings, which glibc reads only at the start of a process."""
+    if any(os.environ.get(key) != value for key, value in ALLOCATOR.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR})
+
+
+@dataclass
+class Case:
+    """One network to measure."""
+
+    name: str
+    build: Callable[[], object]
+    shape: tuple[int, ...]
+    classes: int
+    batch: int
+    momentum: float
+    replacement_rate: float
+    updates: int
+    bar: float
+
+
+def cases() -> list[Case]:
+    """The networks of the paper's online and mini-batch problems."""
+    from neoteny.nets import MLP, ConvNet
+
+    return [
+        Case("784-2000x3-10, batch 1", lambda: MLP(784, [2000] * 3, 10), (784,), 10, 1, 0.0, 1e-4, 60, 1.4),
+        Case("784-100x3-10, batch 1", lambda: MLP(784, [100] * 3, 10), (784,), 10, 1, 0.0, 1e-4, 1000, 1.6),
+        Case("conv net, batch 100", ConvNet, (3, 32, 32), 2, 100, 0.9, 3e-4, 25, 1.05),
+    ]
+
+
+def measure(case: Case, blocks: int) -> tuple[float, float, int]:
+    """(plain seconds, continual-backpropagation seconds) an update, and units replaced while measuring."""
+    import torch
+    from torch import nn
+
+    import neoteny
+
+    def side(plastic: bool) -> tuple[Callable[[], None], object]:
+        torch.manual_seed(0)
+        model: nn.Module = case.build()  # pyright: ignore[reportAssignmentType]
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=case.momentum)
+        criterion = nn.CrossEntropyLoss()
+        inputs = torch.rand(64, case.batch, *case.shape)
+        targets = torch.randint(0, case.classes, (64, case.batch))
+        method = neoteny.ContinualBackprop(case.replacement_rate)
+        init = "default" if len(case.shape) == 3 else "kaiming_uniform"
+        attached = neoteny.attach(model, optimizer, method, example=inputs[0], init=init) if plastic else None
+
+        def run(updates: int) -> None:
+            for number in range(updates):
+                loss = criterion(model(inputs[number % 64]), targets[number % 64])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                if attached is not None:
+                    attached.step()
+
+        return run, attached
+
+    plain, _ = side(False)
+    continual, attached = side(True)
+    plain(120)
+    continual(120)  # past the maturity threshold of 100
+    before = sum(attached.replaced.values())
+    times: dict[str, list[float]] = {"plain": [], "continual": []}
+    for _ in range(blocks):
+        for name, run in (("plain", plain), ("continual", continual)):
+            start = time.perf_counter()
+            run(case.updates)
+            times[name].append((time.perf_counter() - start) / case.updates)
+    replaced = sum(attached.replaced.values()) - before
+    return statistics.median(times["plain"]), statistics.median(times["continual"]), replaced
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads on both sides")
+    parser.add_argument("--blocks", type=int, default=9, help="blocks a side")
+    parser.add_argument("--only", default="", help="measure only networks whose name contains this")
+    arguments = parser.parse_args()
+    with_allocator_settings()
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    print(f"torch {torch.__version__}, {arguments.threads} thread(s), {arguments.blocks} alternating blocks a side")
+    print(f"{'network':26}{'plain':>12}{'continual':>12}{'ratio':>8}{'bar':>7}{'replaced':>10}")
+    for case in cases():
+        if arguments.only in case.name:
+            plain, continual, replaced = measure(case, arguments.blocks)
+            print(
+                f"{case.name:26}{plain * 1e6:>9.0f} us{continual * 1e6:>9.0f} us{continual / plain:>8.2f}"
+                f"{case.bar:>7.2f}{replaced:>10}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

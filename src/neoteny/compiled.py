@@ -1,0 +1,114 @@
+"""One compiled pass for the commonest group: a linear layer read by one linear layer, on the CPU.
+
+The same arithmetic as `units.update_means` and `units.contribution`, for all units at once: at batch size 1 a small
+network's tick is otherwise spent in the overhead of some forty small torch operations. Other groups, other devices, and
+machines without numba take the general path.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from neoteny.numerics import compiler, is_plain
+from neoteny.view import LiveGroup, Magnitudes, View
+
+_KINDS = {
+    "overall": 0,
+    "mean_corrected_contribution": 1,
+    "contribution": 2,
+    "adaptation": 3,
+    "weight_magnitude": 4,
+    "random": 5,
+}
+
+
+def measure_compiled(
+    view: View,
+    group: LiveGroup,
+    statistics: dict[str, Any],
+    magnitudes: Magnitudes,
+    decay_rate: float | tuple[float, ...],
+    utility: str,
+) -> bool:
+    """One tick of the running means and the utility of a group; False, and nothing done, if it is not of this kind."""
+    if not group.plain_linear:
+        return False
+    inputs = view.activations[group.reader.module]
+    if len(inputs) != 1 or not is_plain(inputs[0]) or inputs[0].dtype != statistics["utility"].dtype:
+        return False
+    kernel = compiled_tick()
+    if kernel is None:
+        return False
+    producer, consumer = group.producers[0], group.consumers[0]
+    incoming, outgoing = magnitudes.sums(producer.weight).arrays, magnitudes.sums(consumer.weight).arrays
+    if incoming is None or outgoing is None:
+        return False
+    arrays = statistics.get("arrays")
+    runs = view.runs[0] if view.runs else 1
+    if arrays is None:
+        shape = (runs, group.units)
+        names = ("mean_activation", "utility", "decay_power")
+        decay = np.broadcast_to(np.asarray(decay_rate, dtype=np.float64), (runs,)).copy()
+        tiny = np.asarray(torch.finfo(inputs[0].dtype).tiny, dtype=incoming[0].dtype)
+        arrays = (*(statistics[name].numpy().reshape(shape) for name in names), decay, tiny)
+        statistics["arrays"] = arrays
+    mean, running, power, decay, tiny = arrays
+    activations = inputs[0].numpy().reshape(runs, -1, group.units)
+    kernel(
+        activations,
+        mean,
+        running,
+        power,
+        decay,
+        incoming[0],
+        producer.fan_in,
+        outgoing[1],
+        consumer.fan_out,
+        tiny,
+        _KINDS[utility],
+    )
+    return True
+
+
+@functools.cache
+def compiled_tick() -> Callable[..., None] | None:
+    """The compiled tick, or None where numba is not installed."""
+    compile_ = compiler()
+    if compile_ is None:
+        return None
+
+    @compile_
+    def tick(h, mean, running, power, decay, incoming, fan_in, outgoing, fan_out, tiny, kind):  # pragma: no cover
+        runs, examples, units = h.shape
+        for n in range(runs):
+            eta = decay[n]
+            for i in range(units):
+                average = 0.0
+                for b in range(examples):
+                    average += h[n, b, i]
+                average /= examples
+                power[n, i] *= eta
+                mean[n, i] += (1.0 - eta) * (average - mean[n, i])
+                if kind == 5:
+                    continue
+                instant = 1.0
+                if kind <= 2:
+                    centre = 0.0
+                    if kind <= 1:
+                        centre = mean[n, i] / (1.0 - power[n, i])
+                    total = 0.0
+                    for b in range(examples):
+                        total += abs(h[n, b, i] - centre)
+                    instant = total / examples
+                if kind != 3:
+                    instant *= outgoing[n, i] / fan_out
+                if kind == 0 or kind == 3:
+                    instant /= max(incoming[n, i] / fan_in, tiny[()])
+                running[n, i] += (1.0 - eta) * (instant - running[n, i])
+
+    return tick

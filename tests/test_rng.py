@@ -83,7 +83,9 @@ def test_steps_that_agree_in_their_low_word_draw_different_numbers(step: int) ->
     seeds=st.lists(SEEDS, min_size=1, max_size=4), step=STEPS, rows=st.integers(1, 3), columns=st.integers(1, 9),
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_a_stack_of_seeds_draws_what_each_seed_draws_alone(seeds: list[int], step: int, rows: int, columns: int) -> None:
+def test_a_stack_of_seeds_draws_what_each_seed_draws_alone(
+    seeds: list[int], step: int, rows: int, columns: int
+) -> None:
     numbers = torch.arange(rows)
     for draw in (rng.uniform, rng.normal):
         together = draw(torch.tensor(seeds).unsqueeze(-1), step, "w", numbers.expand(len(seeds), rows), columns)

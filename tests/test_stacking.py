@@ -41,7 +41,8 @@ def conv_net() -> nn.Module:
 
 
 def norm_net() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
+    # no bias in front of the norm: its gradient would be rounding noise, which Adam blows up
+    return nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
 
 
 def dropout_net() -> nn.Module:
@@ -68,7 +69,7 @@ class OnlineNet(nn.Module):
         super().__init__()
         self.first = nn.Linear(4, 6)
         self.second = nn.Linear(6, 5)
-        self.norm = OnlineNorm(5, forward_decay=0.9, backward_decay=0.8)
+        self.norm = OnlineNorm(5, forward_decay=0.99, backward_decay=0.9)
         self.out = nn.Linear(5, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -121,9 +122,7 @@ def compare_with_runs_alone(
     for run, net in enumerate(alone):
         mine = [pick(method, run) for method in methods]
         optimizers.append(torch_optimizer(mine[0], net))
-        attachments.append(
-            neoteny.attach(net, optimizers[run], *mine[1:], example=example, seed=seeds[run], **options)
-        )
+        attachments.append(neoteny.attach(net, optimizers[run], *mine[1:], example=example, seed=seeds[run], **options))
     data = torch.Generator().manual_seed(2)
     for step in range(steps):
         x = torch.randn(runs, batch, *shape, generator=data)
@@ -151,37 +150,42 @@ def compare_with_runs_alone(
     return stack, alone
 
 
-CBP = ContinualBackprop((5e-3, 1e-2, 2e-2), (20, 30, 10), (0.99, 0.9, 0.5))
-
-
 @pytest.mark.parametrize(
     ("methods", "loss"),
     [
-        ((SGD((0.01, 0.02, 0.005)), CBP), "mse"),
-        ((Adam((1e-3, 2e-3, 3e-3)), ShrinkAndPerturb((1e-3, 1e-4, 0.0), (1e-4, 0.0, 1e-3)), CBP), "cross_entropy"),
+        ((SGD((0.01, 0.02)), L2((1e-4, 0.0)), ContinualBackprop((5e-3, 1e-2), (20, 30), (0.99, 0.9))), "mse"),
+        ((Adam((1e-3, 2e-3)), ContinualBackprop((1e-2, 2e-2), (20, 10), (0.9, 0.99))), "cross_entropy"),
     ],
-    ids=["sgd", "adam-shrink-and-perturb"],
+    ids=["sgd", "adam"],
 )
 def test_runs_in_a_stack_of_mlps_equal_runs_alone_over_2000_steps(methods: tuple[Method, ...], loss: str) -> None:
-    compare_with_runs_alone(chain, methods, 2000, loss=loss, batch=2)
+    compare_with_runs_alone(chain, methods, 2000, runs=2, seeds=(5, -6), loss=loss, batch=2)
 
 
-@pytest.mark.parametrize("utility", ["mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random"])
+@pytest.mark.parametrize("optimizer", [SGD((0.01, 0.02), (0.9, 0.5)), Adam((1e-3, 2e-3))], ids=["sgd", "adam"])
+def test_shrink_and_perturb_in_a_stack_draws_the_noise_of_each_run_alone(optimizer: Method) -> None:
+    methods = (optimizer, ShrinkAndPerturb((1e-3, 1e-4), (1e-4, 1e-3)), ContinualBackprop((0.05, 0.1), (5, 7)))
+    compare_with_runs_alone(chain, methods, 60, runs=2, seeds=(5, -6))
+
+
+@pytest.mark.parametrize(
+    "utility", ["mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random"]
+)
 def test_every_utility_is_the_same_inside_a_stack(utility: str) -> None:
     cbp = ContinualBackprop((0.02, 0.05, 0.1), (10, 5, 0), 0.9, utility, count="layer")
-    compare_with_runs_alone(chain, (SGD((0.01, 0.02, 0.03), (0.9, 0.0, 0.5)), L2((0.0, 1e-3, 1e-2)), cbp), 150)
+    compare_with_runs_alone(chain, (SGD((0.01, 0.02, 0.03), (0.9, 0.0, 0.5)), L2((0.0, 1e-3, 1e-2)), cbp), 60)
 
 
 @pytest.mark.parametrize("make", [conv_net, norm_net, OwnForward, dropout_net], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("optimizer", [SGD((0.01, 0.02, 0.03), 0.9), Adam((1e-3, 2e-3, 3e-3))], ids=["sgd", "adam"])
 def test_runs_of_any_module_in_a_stack_equal_runs_alone(make: Make, optimizer: Method) -> None:
-    compare_with_runs_alone(make, (optimizer, ContinualBackprop((0.01, 0.02, 0.05), (10, 5, 20))), 200)
+    compare_with_runs_alone(make, (optimizer, ContinualBackprop((0.02, 0.05, 0.1), (10, 5, 20))), 100)
 
 
 def test_online_norm_in_a_stack_equals_online_norm_alone() -> None:
     # The units behind the norm are left out of the groups; those in front of it are still replaced.
     stack, _ = compare_with_runs_alone(
-        OnlineNet, (SGD(0.01, 0.9), ContinualBackprop((0.02, 0.02, 0.05), 10)), 200, leave_out=["second"]
+        OnlineNet, (SGD(0.005), ContinualBackprop((0.1, 0.05, 0.1), 5)), 80, leave_out=["second"]
     )
     assert stack.view.tensors["norm.e1"].abs().min() > 0  # the backward pass really kept each run's own errors
 
@@ -214,7 +218,9 @@ def select(methods: Sequence[Method], runs: Sequence[int]) -> list[Method]:
     chosen = []
     for method in methods:
         values = method.hyperparameters()
-        picked = {k: tuple(v[run] for run in runs) if isinstance(v, tuple) and k != "betas" else v for k, v in values.items()}
+        picked = {
+            k: tuple(v[run] for run in runs) if isinstance(v, tuple) and k != "betas" else v for k, v in values.items()
+        }
         chosen.append(type(method)(**picked))
     return chosen
 
@@ -234,7 +240,7 @@ FIVE: list[list[Method]] = [
 def test_a_run_does_not_depend_on_what_else_is_in_the_stack(make: Make, methods: list[Method]) -> None:
     nets = [make() for _ in range(5)]
     seeds = [3, 1, 4, 1, 5]
-    steps, shape = 60, shape_of(make)
+    steps, shape = 40, shape_of(make)
     data, targets = torch.randn(steps, 5, 2, *shape), torch.randn(steps, 5, 2, 2)
     together = neoteny.stack(nets, *methods, example=data[0, 0], seeds=seeds)
     losses = train(together, data, targets)
@@ -294,7 +300,9 @@ def test_a_step_gives_losses_and_outputs_from_before_the_update() -> None:
 @pytest.mark.parametrize("make", [chain, conv_net, dropout_net], ids=lambda make: make.__name__)
 def test_prediction_leaves_no_trace(make: Make) -> None:
     nets, shape = [make() for _ in range(2)], shape_of(make)
-    stacks = [neoteny.stack(nets, SGD(0.1), ContinualBackprop(0.2, 1), example=torch.zeros(1, *shape)) for _ in range(2)]
+    stacks = [
+        neoteny.stack(nets, SGD(0.1), ContinualBackprop(0.2, 1), example=torch.zeros(1, *shape)) for _ in range(2)
+    ]
     data, targets = torch.randn(20, 2, 3, *shape), torch.randn(20, 2, 3, 2)
     for x, y in zip(data, targets, strict=True):
         stacks[1].predict(torch.randn(2, 7, *shape))
@@ -460,4 +468,6 @@ def test_a_state_dict_of_another_stack_is_refused_and_changes_nothing(wrong: str
     }[wrong]()
     with pytest.raises(ValueError, match=r"[Ee]xpected"):
         stack.load_state_dict(other)
-    torch.testing.assert_close(stack.state_dict(), before, rtol=0, atol=0)
+    after = stack.state_dict()
+    for key in ("tensors", "states", "seeds"):
+        torch.testing.assert_close(after[key], before[key], rtol=0, atol=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -40,8 +41,12 @@ from neoteny.wiring import Wiring, WiringError, find, trace
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed_and_one_thread() -> Iterator[None]:
     torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # hundreds of tiny passes: on a busy machine threads cost more than they give
+    yield
+    torch.set_num_threads(threads)
 
 
 def checked(model: nn.Module, example: Any, **options: Any) -> Wiring:

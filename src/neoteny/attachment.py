@@ -14,17 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods
+from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods, snapshot
 from neoteny.groups import UnitGroup
-from neoteny.initial import Initial, check
+from neoteny.initial import Declared, check, declared_distributions
 from neoteny.methods.method import Method, State
 from neoteny.optimizer_state import OptimizerState
 from neoteny.ports import Region
-from neoteny.recording import Recorder, StepWatch
+from neoteny.recording import Recorder, StepWatch, refuse_called
 from neoteny.summary import summarize
 from neoteny.view import LiveGroup, View
-from neoteny.wiring import Wiring, trace
-from neoteny.wiring import _unwrap as unwrap
+from neoteny.wiring import Norm, Wiring, trace, unwrap
 
 
 class ModuleView(View):
@@ -91,8 +90,8 @@ def attach(
     auto: bool = False,
     groups: Sequence[UnitGroup] | None = None,
     leave_out: Sequence[str] = (),
-    norm: str = "refuse",
-    init: str | Initial | Mapping[str, str | Initial] = "default",
+    norm: Norm = "refuse",
+    init: Declared | None = None,
     trained: bool = False,
 ) -> Attachment:
     """Add methods to a module and its optimizer.
@@ -108,8 +107,8 @@ def attach(
         groups: the unit groups, declared instead of traced.
         leave_out: producers that shall not become groups.
         norm: "accept" includes units behind a LayerNorm, which couples them.
-        init: the initial distribution of new units, for all layers or by producer name; each layer's own
-            `reset_parameters` by default.
+        init: the initial distribution of new units, for all layers or by producer name. By default the model's
+            `initial_distributions` if it has them, else each layer's own `reset_parameters`.
         trained: the network is already trained, so its weights need not look like the initial distribution.
 
     Returns:
@@ -125,6 +124,7 @@ def attach(
     """
     _check_arguments(model, optimizer, methods)
     inner = unwrap(model)
+    refuse_called(model)
     state_of = OptimizerState(optimizer)
     if not any(state_of.owns(parameter) for parameter in inner.parameters()):
         raise ValueError(
@@ -139,8 +139,8 @@ def attach(
         wiring = trace(inner, example, groups=groups, leave_out=leave_out, norm=norm)
         wiring = _owned_groups(wiring, inner, state_of)
         modules = dict(inner.named_modules())
-        _check_declared(init, wiring)
-        live = [LiveGroup(group, modules, init) for group in wiring.groups]
+        declared = declared_distributions(inner, init)
+        live = [LiveGroup(group, modules, declared) for group in wiring.groups]
         for group in live:
             for port, distribution in zip(group.producers, group.initial, strict=True):
                 if not trained:
@@ -238,7 +238,7 @@ class Attachment:
             "seed": self.seed,
             "groups": {group.name: group.units for group in self.view.groups},
             "methods": describe_methods(self.methods),
-            "states": [method.export(state) for method, state in zip(self.methods, self._states, strict=True)],
+            "states": [snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -317,11 +317,3 @@ def _owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wi
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ValueError(f"No hidden units are left to act on. {reasons}")
     return replace(wiring, groups=tuple(kept), left_out=left_out)
-
-
-def _check_declared(init: Any, wiring: Wiring) -> None:
-    known = [port.module for group in wiring.groups for port in group.producers]
-    if isinstance(init, Mapping):
-        for name in init:
-            if name not in known:
-                raise ValueError(f"init names {name!r}, which produces no unit group; expected some of {known}.")

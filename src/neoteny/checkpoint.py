@@ -17,6 +17,15 @@ def describe_methods(methods: Sequence[Method]) -> list[dict[str, Any]]:
     return [{"name": type(method).__name__, **_plain(method.hyperparameters())} for method in methods]
 
 
+def snapshot(state: Any) -> Any:
+    """A copy of a nested dict or list whose tensors no later step changes."""
+    if isinstance(state, Mapping):
+        return {key: snapshot(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [snapshot(value) for value in state]
+    return state.detach().clone() if isinstance(state, Tensor) else state
+
+
 def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any], also: Sequence[str] = ()) -> None:
     """Refuse a state dict that does not fit, before anything is changed.
 

@@ -7,6 +7,7 @@ the counter-based generator; `check` refuses weights that plainly do not come fr
 from __future__ import annotations
 
 import copy
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,6 +64,10 @@ class Initial:
             raise ValueError(f"Initial({self.name!r}) takes no scale; scale belongs to 'uniform' and 'normal'.")
 
 
+Declared = str | Initial | Mapping[str, str | Initial]
+"""One initial distribution for all layers, or one for each producer by name."""
+
+
 @dataclass(frozen=True)
 class Distribution:
     """A distribution of weights that is drawn row by row.
@@ -117,7 +122,7 @@ def fresh_weight(module: nn.Module, torch_seed: int) -> Tensor:
         torch.manual_seed(torch_seed)
         twin = copy.deepcopy(module).to("cpu")
         twin.reset_parameters()  # pyright: ignore[reportCallIssue]
-    return twin.weight.detach()  # pyright: ignore[reportReturnType, reportAttributeAccessIssue]
+    return twin.weight.detach()  # pyright: ignore[reportCallIssue, reportReturnType]
 
 
 def fans(module: nn.Module) -> tuple[int, int]:
@@ -142,10 +147,9 @@ def resolve(module: nn.Module, declared: str | Initial) -> Distribution | Module
     if init.scale is not None:
         return Distribution(family, init.scale)
     if init.name.startswith("kaiming"):
-        std = nn.init.calculate_gain(init.nonlinearity or "relu", init.slope) / math.sqrt(fan_in)
+        std = _gain(init.nonlinearity or "relu", init.slope) / math.sqrt(fan_in)
     elif init.name.startswith("xavier"):
-        gain = nn.init.calculate_gain(init.nonlinearity or "linear", init.slope)
-        std = gain * math.sqrt(2.0 / (fan_in + fan_out))
+        std = _gain(init.nonlinearity or "linear", init.slope) * math.sqrt(2.0 / (fan_in + fan_out))
     else:
         std = 1.0 / math.sqrt(fan_in)
     return Distribution(family, std * math.sqrt(3.0) if family == "uniform" else std)
@@ -177,8 +181,22 @@ def check(name: str, module: nn.Module, distribution: Distribution | ModuleDistr
     )
 
 
-def declared_for(name: str, init: str | Initial | Mapping[str, str | Initial]) -> str | Initial:
-    """What the user declared for one producer."""
+def declared_distributions(model: nn.Module, init: Declared | None) -> Declared:
+    """What the user declared, else what the model says of itself (`initial_distributions`), else "default"."""
+    if init is None:
+        return getattr(model, "initial_distributions", "default")
+    if isinstance(init, Mapping):
+        modules = dict(model.named_modules())
+        for name in init:
+            if name not in modules:
+                near = difflib.get_close_matches(name, modules, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else "."
+                raise ValueError(f"init names {name!r}, but the model has no such module{hint}")
+    return init
+
+
+def declared_for(name: str, init: Declared) -> str | Initial:
+    """What was declared for one producer."""
     if isinstance(init, Mapping):
         return init.get(name, "default")
     return init
@@ -191,6 +209,15 @@ def _default(module: nn.Module, fan_in: int) -> Distribution | ModuleDistributio
         return Distribution("uniform", 1.0 / math.sqrt(fan_in))  # kaiming_uniform_(a=sqrt(5)) of torch
     std = fresh_weight(module, 0).double().square().mean().sqrt().item()
     return ModuleDistribution(module, std)
+
+
+def _gain(nonlinearity: str, slope: float | None) -> float:
+    try:
+        return nn.init.calculate_gain(nonlinearity, slope)  # pyright: ignore[reportArgumentType]
+    except ValueError as error:
+        raise ValueError(
+            f"Initial: nonlinearity must be one that torch.nn.init.calculate_gain knows; got {nonlinearity!r}."
+        ) from error
 
 
 def _close(value: float, expected: float, tolerance: float) -> bool:

@@ -63,7 +63,8 @@ class OptimizerState:
         if hasattr(self.optimizer, "clear_elements"):
             return False
         return any(
-            "step" in initial and any(key.startswith("exp_avg") for key in initial) for initial in self._initial.values()
+            "step" in initial and any(key.startswith("exp_avg") for key in initial)
+            for initial in self._initial.values()
         )
 
     def _initial_of(self, parameter: Tensor) -> dict[str, Tensor]:

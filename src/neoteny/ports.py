@@ -214,9 +214,9 @@ class ConsumerPort(BoundPort):
         if any(low_high):
             mode = "constant" if conv.padding_mode == "zeros" else conv.padding_mode
             image = F.pad(image.unsqueeze(0), low_high, mode=mode).squeeze(0)
-        kernel, stride, dilation = list(conv.kernel_size), list(conv.stride), list(conv.dilation)
+        kernel, stride, dilation = tuple(conv.kernel_size), tuple(conv.stride), tuple(conv.dilation)
         if len(kernel) == 1:
-            image, kernel, stride, dilation = image.unsqueeze(-2), [1, *kernel], [1, *stride], [1, *dilation]
+            image, kernel, stride, dilation = image.unsqueeze(-2), (1, *kernel), (1, *stride), (1, *dilation)
         columns = F.unfold(image.unsqueeze(1), kernel, dilation=dilation, stride=stride)  # (N, taps, positions)
         return columns.mean(-1)
 

@@ -10,6 +10,35 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
+def refuse_called(model: nn.Module) -> None:
+    """Refuse a compiled model whose compiled code exists already: that code would not call hooks added now.
+
+    Compiled code is shared between modules of the same structure, so that of another instance counts too.
+
+    Raises:
+        ValueError: with the line to change.
+    """
+    wrapped = [model, *(module for module in model.modules() if module._compiled_call_impl is not None)]
+    for module in wrapped:
+        entry = module._compiled_call_impl or module.__dict__.get("forward")
+        original = getattr(entry, "_torchdynamo_orig_callable", None)
+        if original is not None and _cached_code(original):
+            raise ValueError(
+                "The compiled model (or another of the same code) was called before attach, and compiled code ignores "
+                "hooks that are added later. Call neoteny.attach(...) before the first call, or put "
+                "torch.compiler.reset() on the line before attach."
+            )
+
+
+def _cached_code(function: Callable[..., Any]) -> bool:
+    """Whether torch.compile holds compiled code for the function; where that cannot be told, the first tick will."""
+    try:
+        from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+    except ImportError:
+        return False
+    return bool(_debug_get_cache_entry_list(function.__code__))
+
+
 class Recorder:
     """Keeps the inputs of some modules from training passes until the next tick.
 

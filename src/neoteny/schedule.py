@@ -7,6 +7,7 @@ and nothing waits for a device. *Which* units are replaced is decided elsewhere,
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Schedule:
         self._grow()
         return counts
 
-    def state(self) -> dict[str, int | list[float]]:
+    def state(self) -> dict[str, Any]:
         """What `load` needs besides the units' birth steps."""
         return {"step": self.step, "accumulator": self.accumulator.tolist()}
 

@@ -264,9 +264,7 @@ class Search:
         if sum(spread) / len(spread) * units / max(reached, 1) > 4:
             self.left_out[name] = f"its units mix before they reach {sinks} (attention, softmax, or a matrix product)"
             return
-        self._refuse(
-            name, f"several of its rows meet in one feature of {sinks} (a gated product, a pairing)", consumers
-        )
+        self._refuse(name, f"several of its rows meet in one feature of {sinks} (a gated product, a pairing)")
         halves = [Port(name, torch.arange(units // 2)[:, None]), Port(name, torch.arange(units // 2, units)[:, None])]
         try:
             ports = [Port(sink).resolve(units // 2, width_in(self.probe.module(sink))) for sink in consumers]

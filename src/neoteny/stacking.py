@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods
+from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods, snapshot
 from neoteny.groups import UnitGroup
-from neoteny.initial import Initial, check
+from neoteny.initial import Declared, check, declared_distributions
 from neoteny.methods.method import Method, State, copy_nested
 from neoteny.ports import Region
 from neoteny.view import LiveGroup, View
-from neoteny.wiring import Wiring, trace
+from neoteny.wiring import Norm, Wiring, trace
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.GELU, nn.Identity)
@@ -79,8 +79,8 @@ def stack(
     seeds: Sequence[int] | None = None,
     groups: Sequence[UnitGroup] | None = None,
     leave_out: Sequence[str] = (),
-    norm: str = "refuse",
-    init: str | Initial | Mapping[str, str | Initial] = "default",
+    norm: Norm = "refuse",
+    init: Declared | None = None,
     trained: bool = False,
 ) -> Stack:
     """Train n networks in lock-step.
@@ -111,7 +111,8 @@ def stack(
         if example is None:
             raise ValueError("stack needs example=..., a batch that one module accepts, to find its hidden units.")
         wiring = trace(template, example, groups=groups, leave_out=leave_out, norm=norm)
-        live = [LiveGroup(group, dict(template.named_modules()), init) for group in wiring.groups]
+        declared = declared_distributions(template, init)
+        live = [LiveGroup(group, dict(template.named_modules()), declared) for group in wiring.groups]
         for group in live if not trained else ():
             for port, distribution in zip(group.producers, group.initial, strict=True):
                 for run, module in enumerate(modules):
@@ -133,8 +134,8 @@ class Stack:
         self._states: list[State] = [method.init(view) for method in methods]
         view.optimizers = [pair for pair in zip(methods, self._states, strict=True) if pair[0].is_optimizer]
         reads = dict.fromkeys(name for method in methods for name in method.reads(view))
-        self._forward: _Forward = _ChainForward(self._template, reads) if _chain(template) else _VmapForward(
-            self._template, reads
+        self._forward: _Forward = (
+            _ChainForward(self._template, reads) if _chain(template) else _VmapForward(self._template, reads)
         )
 
     @property
@@ -193,11 +194,11 @@ class Stack:
         """Everything that a bit-identical continuation needs, the networks' tensors included."""
         return {
             "version": SAVE_VERSION,
-            "seeds": self.view.seeds,
+            "seeds": snapshot(self.view.seeds),
             "groups": {group.name: group.units for group in self.view.groups},
             "methods": describe_methods(self.methods),
-            "tensors": {name: value.detach() for name, value in self.view.tensors.items()},
-            "states": [method.export(state) for method, state in zip(self.methods, self._states, strict=True)],
+            "tensors": snapshot(self.view.tensors),
+            "states": [snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -231,7 +232,7 @@ class _ChainForward(_Forward):
     """A chain of linear layers and elementwise activations as batched matrix products."""
 
     def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
-        self._layers = [(name, layer) for name, layer in template.named_modules() if not isinstance(layer, nn.Sequential)]
+        self._layers = [(name, layer) for name, layer in template.named_modules() if not list(layer.children())]
         self._reads = reads
 
     def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -277,8 +278,9 @@ class _VmapForward(_Forward):
 
 
 def _chain(module: nn.Module) -> bool:
-    """Whether the module is nothing but nested `nn.Sequential`s of linear layers and elementwise activations."""
-    if type(module).forward is not nn.Sequential.forward:
+    """Whether the module is nothing but linear layers and elementwise activations, one after the other."""
+    in_order = type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
+    if not in_order:
         return False
     return all(
         _chain(child) or type(child) is nn.Linear or isinstance(child, ELEMENTWISE) for child in module.children()

@@ -18,7 +18,10 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(header))]
     lines = (
-        "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True))
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
         for row in cells
     )
     return "\n".join(line.rstrip() for line in lines)

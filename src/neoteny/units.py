@@ -27,9 +27,7 @@ def new_statistics(view: View, group: LiveGroup, keep_column_means: bool) -> Sta
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     shape = (*view.runs, group.units)
     zeros = torch.zeros(shape, dtype=dtype, device=weight.device)
-    means = {
-        port.module: zeros.new_zeros(*shape, port.repeat, port.taps) for port in group.means if keep_column_means
-    }
+    means = {port.module: zeros.new_zeros(*shape, port.repeat, port.taps) for port in group.means if keep_column_means}
     return {
         "mean_activation": zeros,
         "utility": zeros.clone(),

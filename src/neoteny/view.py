@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from neoteny import numerics
 from neoteny.groups import UnitGroup
-from neoteny.initial import Distribution, Initial, ModuleDistribution, declared_for, resolve
+from neoteny.initial import Declared, Distribution, ModuleDistribution, declared_for, resolve
 from neoteny.ports import ConsumerPort, NormPort, ProducerPort, Region
 
 
@@ -34,7 +34,7 @@ class LiveGroup:
         self,
         group: UnitGroup,
         modules: Mapping[str, nn.Module],
-        init: str | Initial | Mapping[str, str | Initial] = "default",
+        init: Declared = "default",
     ) -> None:
         self.group = group
         self.name = group.name

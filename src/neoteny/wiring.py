@@ -132,7 +132,7 @@ def trace(
         left out
           2  output layer: its values are the model's output
     """
-    model = _unwrap(model)
+    model = unwrap(model)
     if groups is None:
         wiring = find(model, example, leave_out=leave_out, norm=norm)
     else:
@@ -157,7 +157,7 @@ def find(
     frozen: bool = True,
 ) -> Wiring:
     """As `trace`, but returns what is refused instead of raising; `frozen=False` takes frozen layers too."""
-    model = _unwrap(model)
+    model = unwrap(model)
     if norm not in ("refuse", "accept"):
         raise ValueError(f"norm must be 'refuse' or 'accept'; got {norm!r}.")
     if isinstance(leave_out, str):
@@ -280,7 +280,8 @@ def _not_a_number(leaf: Tensor | float) -> bool:
     return bool(torch.isnan(leaf).any()) if isinstance(leaf, Tensor) and leaf.is_floating_point() else False
 
 
-def _unwrap(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module itself, without torch.compile's wrapper; refuses what cannot be looked into."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     while "_orig_mod" in model._modules:  # torch.compile's wrapper

@@ -69,12 +69,20 @@ class Method:
         """The number of runs its sequences are for, None if all its hyperparameters are single numbers."""
         lengths = {name: len(value) for name, value in self.hyperparameters().items() if isinstance(value, tuple)}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"{type(self).__name__}: sequences of hyperparameters must be of one length; got {lengths}.")
+            raise ValueError(
+                f"{type(self).__name__}: sequences of hyperparameters must be of one length; got {lengths}."
+            )
         return next(iter(lengths.values()), None)
 
 
 def check_number(
-    method: Method, name: str, low: float = 0.0, high: float = math.inf, *, below_high: bool = False, whole: bool = False
+    method: Method,
+    name: str,
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    below_high: bool = False,
+    whole: bool = False,
 ) -> None:
     """Refuse a hyperparameter outside its range; turn a sequence into a tuple (one value a run).
 

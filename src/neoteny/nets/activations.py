@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from neoteny.initial import Initial
+
 # From the paper's appendix on activations: 5/3, 1, sqrt(2) and sqrt(2 / (1 + slope^2)) as in torch, and sqrt(2) for ELU
 # and Swish, for which torch has no gain.
 _ACTIVATIONS: dict[str, tuple[Callable[[], nn.Module], float]] = {
@@ -45,7 +47,7 @@ def gain(name: str) -> float:
 
 
 @torch.no_grad()
-def kaiming_uniform_(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
+def kaiming_uniform_(layer: nn.Linear | nn.Conv2d, gain: float) -> Initial:
     r"""Draw a layer's weights anew, in place, and set its bias to zero.
 
     .. math::
@@ -54,11 +56,15 @@ def kaiming_uniform_(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
     Args:
         layer: the layer; a convolution's inputs are channels times kernel positions.
         gain: the gain of the activation that follows, 1 for an output layer.
+
+    Returns:
+        The distribution that was drawn from, for the network's `initial_distributions`.
     """
     bound = gain * math.sqrt(3.0 / layer.weight[0].numel())
     layer.weight.uniform_(-bound, bound)
     if layer.bias is not None:
         layer.bias.zero_()
+    return Initial("uniform", scale=bound)
 
 
 def check_init(init: str) -> None:

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor, nn
 
+from neoteny.initial import Initial
 from neoteny.nets.activations import check_init, kaiming_uniform_
 
 
@@ -54,10 +55,13 @@ class ConvNet(nn.Module):
         self.fc2 = nn.Linear(128, 128)
         self.act5 = nn.ReLU()
         self.out = nn.Linear(128, outputs)
+        # What `attach` and `stack` draw new units from.
+        self.initial_distributions: dict[str, Initial] = {}
         if init == "kaiming_uniform":
-            for layer in self.children():
+            for name, layer in self.named_children():
                 if isinstance(layer, (nn.Linear, nn.Conv2d)):
-                    kaiming_uniform_(layer, 1.0 if layer is self.out else math.sqrt(2.0))
+                    layer_gain = 1.0 if layer is self.out else math.sqrt(2.0)
+                    self.initial_distributions[name] = kaiming_uniform_(layer, layer_gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images x (B, 3, 32, 32) to (B, outputs)."""

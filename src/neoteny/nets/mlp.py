@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
+from neoteny.initial import Initial
 from neoteny.nets.activations import check_init, gain, kaiming_uniform_, make_activation
 from neoteny.nets.dropout import Dropout
 from neoteny.nets.online_norm import OnlineNorm
@@ -36,6 +38,8 @@ class MLP(nn.Module):
         ['fc1', 'act1', 'fc2', 'act2', 'out']
     """
 
+    runs_children_in_order: ClassVar[bool] = True
+
     def __init__(
         self,
         inputs: int,
@@ -62,10 +66,13 @@ class MLP(nn.Module):
             if dropout != 0.0:
                 self.add_module(f"drop{number}", Dropout(dropout))
         self.out = nn.Linear(widths[-2], outputs)
+        # What `attach` and `stack` draw new units from.
+        self.initial_distributions: dict[str, Initial] = {}
         if init == "kaiming_uniform":
-            for layer in self.children():
+            for name, layer in self.named_children():
                 if isinstance(layer, nn.Linear):
-                    kaiming_uniform_(layer, 1.0 if layer is self.out else hidden_gain)
+                    layer_gain = 1.0 if layer is self.out else hidden_gain
+                    self.initial_distributions[name] = kaiming_uniform_(layer, layer_gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, inputs) to (B, outputs)."""

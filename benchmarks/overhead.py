@@ -5,7 +5,7 @@ block means. Ages are past the maturity threshold before the first block, and a 
 replacements. Utilities are exact. Both sides run under the same allocator settings: at 2,000 units glibc's defaults
 alone double the plain update's time through page faults.
 
-    python benchmarks/overhead.py [--threads 1] [--blocks 9]
+    python benchmarks/overhead.py [--threads 1] [--blocks 9] [--device cpu]
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def cases() -> list[Case]:
     ]
 
 
-def measure(case: Case, blocks: int) -> tuple[float, float, int]:
+def measure(case: Case, blocks: int, device: str) -> tuple[float, float, int]:
     """(plain seconds, continual-backpropagation seconds) an update, and units replaced while measuring."""
     import torch
     from torch import nn
@@ -66,14 +66,13 @@ def measure(case: Case, blocks: int) -> tuple[float, float, int]:
 
     def side(plastic: bool) -> tuple[Callable[[], None], object]:
         torch.manual_seed(0)
-        model: nn.Module = case.build()  # pyright: ignore[reportAssignmentType]
+        model: nn.Module = case.build().to(device)  # pyright: ignore[reportAttributeAccessIssue]
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=case.momentum)
         criterion = nn.CrossEntropyLoss()
-        inputs = torch.rand(64, case.batch, *case.shape)
-        targets = torch.randint(0, case.classes, (64, case.batch))
+        inputs = torch.rand(64, case.batch, *case.shape, device=device)
+        targets = torch.randint(0, case.classes, (64, case.batch), device=device)
         method = neoteny.ContinualBackprop(case.replacement_rate)
-        init = "default" if len(case.shape) == 3 else "kaiming_uniform"
-        attached = neoteny.attach(model, optimizer, method, example=inputs[0], init=init) if plastic else None
+        attached = neoteny.attach(model, optimizer, method, example=inputs[0][:2]) if plastic else None
 
         def run(updates: int) -> None:
             for number in range(updates):
@@ -83,6 +82,8 @@ def measure(case: Case, blocks: int) -> tuple[float, float, int]:
                 optimizer.step()
                 if attached is not None:
                     attached.step()
+            if device == "cuda":
+                torch.cuda.synchronize()
 
         return run, attached
 
@@ -105,6 +106,7 @@ def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="torch threads on both sides")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--blocks", type=int, default=9, help="blocks a side")
     parser.add_argument("--only", default="", help="measure only networks whose name contains this")
     arguments = parser.parse_args()
@@ -112,11 +114,11 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    print(f"torch {torch.__version__}, {arguments.threads} thread(s), {arguments.blocks} alternating blocks a side")
+    print(f"torch {torch.__version__}, {arguments.device}, {arguments.threads} thread(s), {arguments.blocks} alternating blocks a side")
     print(f"{'network':26}{'plain':>12}{'continual':>12}{'ratio':>8}{'bar':>7}{'replaced':>10}")
     for case in cases():
         if arguments.only in case.name:
-            plain, continual, replaced = measure(case, arguments.blocks)
+            plain, continual, replaced = measure(case, arguments.blocks, arguments.device)
             print(
                 f"{case.name:26}{plain * 1e6:>9.0f} us{continual * 1e6:>9.0f} us{continual / plain:>8.2f}"
                 f"{case.bar:>7.2f}{replaced:>10}",

@@ -15,7 +15,7 @@ for step in range(3000):
     if step % 1000 == 0:  # the stream drifts: a new target function
         target = torch.randn(10, 1)
     x = torch.randn(16, 10)
-    loss = (model(x) - torch.sin(x @ target)).square().mean()
+    loss = (model(x) - torch.tanh(x @ target)).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

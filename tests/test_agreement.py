@@ -1,8 +1,9 @@
-"""The library against the naive reference, step by step in float64: the same units at the same steps, the same weights."""
+"""The library against the naive reference, step by step in float64: the same units at the same steps, same weights."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from neoteny.nets.activations import make_activation
 from reference import cbp
 from reference.conv import NaiveConvCBP
 
-INPUTS, HIDDEN, OUTPUTS = 4, (6, 5), 2
+INPUTS, HIDDEN, OUTPUTS = 4, (5, 4), 2
 SEED = -77
 
 
@@ -59,24 +60,45 @@ class Case:
         flags = [
             name for name, on in (("plain", not self.compensate), ("l2", self.l2), ("noise", self.noise_std)) if on
         ]
-        parts = [self.utility, self.optimizer, self.count, self.activation, self.loss, f"batch{self.batch}x{self.passes}", *flags]
+        parts = [
+            self.utility,
+            self.optimizer,
+            self.count,
+            self.activation,
+            self.loss,
+            f"batch{self.batch}x{self.passes}",
+            *flags,
+        ]
         return "-".join(parts)
 
 
 CASES = [
     Case("overall", "sgd"),
     Case("overall", "adam", batch=4),
-    Case("overall", "sgd", batch=4, passes=4, activation="tanh", steps=600),
     Case("overall", "momentum", "layer", loss="cross_entropy"),
-    Case("overall", "adam", "layer", False, "tanh", "cross_entropy", decay_rate=0.9, init="kaiming_normal"),
-    Case("overall", "momentum", activation="elu", replacement_rate=0.03, l2=1e-3, noise_std=1e-4, steps=300),
     Case("mean_corrected_contribution", "momentum", activation="tanh", batch=4, passes=2),
     Case("contribution", "sgd", "layer", activation="swish", batch=4, passes=2, l2=1e-3),
-    Case("adaptation", "momentum", compensate=False, activation="sigmoid"),
     Case("adaptation", "adam", loss="cross_entropy", maturity_threshold=0, decay_rate=0.0),
-    Case("weight_magnitude", "sgd", activation="tanh", loss="cross_entropy", replacement_rate=0.1),
     Case("weight_magnitude", "adam", "layer", batch=4, passes=2, replacement_rate=0.3, maturity_threshold=40),
     Case("random", "momentum", activation="leaky_relu", loss="cross_entropy", batch=4, passes=2),
+    # the rest of the covering, shorter and with more replacements
+    Case(
+        "overall",
+        "adam",
+        "layer",
+        False,
+        "tanh",
+        "cross_entropy",
+        1,
+        0.03,
+        decay_rate=0.9,
+        init="kaiming_normal",
+        steps=500,
+    ),
+    Case("overall", "momentum", activation="elu", replacement_rate=0.03, l2=1e-3, noise_std=1e-4, steps=300),
+    Case("overall", "sgd", activation="tanh", batch=4, passes=4, replacement_rate=0.03, steps=500),
+    Case("adaptation", "momentum", compensate=False, activation="sigmoid", replacement_rate=0.03, steps=500),
+    Case("weight_magnitude", "sgd", activation="tanh", loss="cross_entropy", replacement_rate=0.1, steps=500),
     Case("random", "adam", "layer", activation="tanh", replacement_rate=0.03, noise_std=1e-3, steps=300),
 ]
 
@@ -98,7 +120,7 @@ def replaced_now(plastic: neoteny.Attachment) -> list[tuple[str, int]]:
 def make_mlp(case: Case) -> tuple[nn.Sequential, list[tuple[np.ndarray, np.ndarray]], list[float]]:
     """The network, its weights as arrays, and the scales of its hidden layers' initial distributions."""
     sizes = [INPUTS, *HIDDEN, OUTPUTS]
-    linears = [nn.Linear(inputs, outputs) for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True)]
+    linears = [nn.Linear(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes)]
     scales = [1 / math.sqrt(inputs) for inputs in sizes[:-2]]
     if case.init == "kaiming_normal":
         scales = [math.sqrt(2.0 / inputs) for inputs in sizes[:-2]]
@@ -161,8 +183,10 @@ def test_library_and_naive_reference_replace_the_same_units_and_learn_the_same_w
     for step in range(case.steps):
         x = torch.randn(case.batch, INPUTS, generator=data)
         classes = case.loss == "cross_entropy"
-        target = torch.randint(OUTPUTS, (case.batch,), generator=data) if classes else torch.randn(
-            case.batch, OUTPUTS, generator=data
+        target = (
+            torch.randint(OUTPUTS, (case.batch,), generator=data)
+            if classes
+            else torch.randn(case.batch, OUTPUTS, generator=data)
         )
         optimizer.zero_grad()
         whole = 0.0
@@ -240,12 +264,10 @@ class StridedConvNet(nn.Module):
     ("kind", "utility", "compensate", "count"),
     [
         ("max", "overall", True, "eligible"),
-        ("average", "contribution", True, "layer"),
+        ("average", "contribution", True, "eligible"),
         ("strided", "overall", True, "eligible"),
         ("strided", "mean_corrected_contribution", True, "layer"),
-        ("max", "weight_magnitude", False, "eligible"),
-        ("strided", "adaptation", True, "eligible"),
-        ("max", "random", True, "eligible"),
+        ("max", "weight_magnitude", False, "layer"),
     ],
 )
 def test_convolutions_agree_with_the_naive_reference(kind: str, utility: str, compensate: bool, count: str) -> None:

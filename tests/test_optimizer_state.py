@@ -1,4 +1,4 @@
-"""Whatever optimizer torch has: what it remembers of a reset weight goes back to its initial value, and nothing else."""
+"""Whatever the optimizer: what it remembers of a reset weight goes back to its initial value, and nothing else."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def train_and_check(net: nn.Sequential, optimizer: torch.optim.Optimizer, initia
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{name}-{'-'.join(options)}" for name, options in CASES])
-def test_reset_weights_get_the_optimizers_initial_state_and_others_keep_theirs(name: str, options: dict[str, Any]) -> None:
+def test_reset_weights_get_the_optimizers_initial_state_and_others_keep_theirs(
+    name: str, options: dict[str, Any]
+) -> None:
     net = make_net(bias=name != "Muon")  # Muon takes matrices only
     optimizer = OPTIMIZERS[name](net.parameters(), lr=LEARNING_RATE, **options)
     checked = train_and_check(net, optimizer, lambda _, key: INITIAL.get((name, key), 0.0))
@@ -137,7 +139,10 @@ def test_an_optimizer_whose_state_cannot_be_reset_is_refused(name: str) -> None:
 def test_each_parameter_group_has_its_own_initial_values() -> None:
     net = make_net()
     optimizer = torch.optim.Rprop(
-        [{"params": net[0].parameters(), "lr": 0.02}, {"params": [*net[2].parameters(), *net[4].parameters()], "lr": 0.003}]
+        [
+            {"params": net[0].parameters(), "lr": 0.02},
+            {"params": [*net[2].parameters(), *net[4].parameters()], "lr": 0.003},
+        ]
     )
 
     def initial(name: str, key: str) -> float:

@@ -1,4 +1,4 @@
-"""Counter-based draws: the words of the reference, one stream a (seed, step, purpose, row), nothing shared by a stack."""
+"""Counter-based draws: the reference's words, one stream a (seed, step, purpose, row), nothing shared by a stack."""
 
 from __future__ import annotations
 

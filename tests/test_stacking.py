@@ -42,7 +42,9 @@ def conv_net() -> nn.Module:
 
 def norm_net() -> nn.Module:
     # no bias in front of the norm: its gradient would be rounding noise, which Adam blows up
-    return nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
+    return nn.Sequential(
+        nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)
+    )
 
 
 def dropout_net() -> nn.Module:
@@ -405,7 +407,7 @@ def test_architectures_that_differ_only_in_an_activation_are_refused() -> None:
 
 
 def test_no_modules_at_all_are_refused() -> None:
-    with pytest.raises(TypeError, match="at least one nn.Module"):
+    with pytest.raises(TypeError, match=r"at least one nn\.Module"):
         neoteny.stack([], SGD(0.1))
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from neoteny.numerics import compiler, is_plain
+from neoteny.jit import compiler
+from neoteny.numerics import is_plain
 from neoteny.view import LiveGroup, Magnitudes, View
 
 _KINDS = {

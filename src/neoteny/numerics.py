@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from neoteny.jit import compiler
 
 
 class Sums(NamedTuple):
@@ -66,19 +68,6 @@ class AbsoluteSums:
 def is_plain(tensor: Tensor) -> bool:
     """Whether the compiled passes can read the tensor's memory as it lies."""
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) and tensor.is_contiguous()
-
-
-@functools.cache
-def compiler() -> Callable[..., Any] | None:
-    """numba's compiler, or None where numba is not installed.
-
-    "reassoc" lets sums use vector registers; NaN and infinity keep their meaning.
-    """
-    try:
-        import numba  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return None
-    return numba.njit(fastmath={"reassoc", "contract"}, cache=True, nogil=True)
 
 
 @functools.cache

@@ -53,7 +53,10 @@ class Region:
     def write(self, tensor: Tensor, value: Tensor | float) -> None:
         """Set the elements; one index operation on a view, so that the tensor itself changes."""
         target = self.view(tensor)
-        value = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
+        if isinstance(value, Tensor):
+            value = value.to(tensor)
+        else:  # filled on the device: a copy from the host would wait for it
+            value = torch.full((), value, dtype=tensor.dtype, device=tensor.device)
         target.index_put_(self.index, value)
 
 
@@ -72,7 +75,7 @@ class BoundPort:
     def features_on(self, device: torch.device) -> Tensor:
         """The map (U, repeat) on a device, moved once."""
         if self.features.device != device:
-            self.features = self.features.to(device)
+            self.features = self.features.to(device, non_blocking=True)
         return self.features
 
     def indices(self, selection: Selection) -> tuple[tuple[Tensor, ...], Tensor]:

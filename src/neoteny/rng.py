@@ -13,11 +13,16 @@ A word w becomes the uniform number (w + 0.5) / 2**32, computed in float64. Norm
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from neoteny.jit import compiler
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -63,24 +68,75 @@ def uniform(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, colum
     Returns:
         Tensor (..., columns).
     """
-    words = _words(seeds, step, purpose, rows, columns)
-    return ((words.to(torch.float64) + 0.5) * 2.0**-32).flatten(-2)[..., :columns]
+    return _unit(seeds, step, purpose, rows, columns).flatten(-2)[..., :columns]
 
 
 def normal(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns: int) -> Tensor:
     """Standard normal numbers, float64; arguments and shape as `uniform`."""
-    words = _words(seeds, step, purpose, rows, columns)
-    unit = (words.to(torch.float64) + 0.5) * 2.0**-32  # (..., blocks, 4)
+    unit = _unit(seeds, step, purpose, rows, columns)  # (..., blocks, 4)
     radius = torch.sqrt(-2.0 * torch.log(unit[..., 0::2]))
     angle = (2.0 * math.pi) * unit[..., 1::2]
     pairs = torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), dim=-1)  # (..., blocks, 2, 2)
     return pairs.flatten(-3)[..., :columns]
 
 
+def _unit(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns: int) -> Tensor:
+    """Uniform numbers (..., ceil(columns / 4), 4), float64; one compiled pass on the CPU where that is possible."""
+    fill = _compiled() if _is_plain_cpu(seeds, step, rows) else None
+    if fill is None:
+        return (_words(seeds, step, purpose, rows, columns).to(torch.float64) + 0.5) * 2.0**-32
+    shape = np.broadcast_shapes(seeds.shape, rows.shape)
+    numbers = torch.empty(*shape, (columns + 3) // 4, 4, dtype=torch.float64)
+    flat = (value.expand(shape).reshape(-1).numpy() for value in (seeds, rows))
+    fill(*flat, int(step), purpose_code(purpose), numbers.reshape(-1, (columns + 3) // 4, 4).numpy())
+    return numbers
+
+
+def _is_plain_cpu(seeds: Tensor, step: int | Tensor, rows: Tensor) -> bool:
+    """Whether the arguments are ordinary CPU tensors: inside vmap or a compiled graph they are not."""
+    if isinstance(step, Tensor) or seeds.device.type != "cpu" or rows.device.type != "cpu":
+        return False
+    return not torch.compiler.is_compiling() and not torch._C._functorch.maybe_current_level()
+
+
+@functools.cache
+def _compiled() -> Callable[..., None] | None:
+    """Philox in one compiled loop: (seeds, rows, step, purpose, numbers to fill (M, blocks, 4))."""
+    compile_ = compiler()
+    if compile_ is None:
+        return None
+
+    @compile_
+    def fill(seeds, rows, step, purpose, numbers):  # pragma: no cover - compiled
+        low = np.uint64(0xFFFFFFFF)
+        half = np.uint64(32)
+        multiplier0, multiplier1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+        weyl0, weyl1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+        time = np.uint64(step)
+        last = ((time >> half) * weyl0 & low) ^ np.uint64(purpose)
+        for m in range(len(rows)):
+            seed = np.uint64(seeds[m])
+            for block in range(numbers.shape[1]):
+                c0, c1, c2, c3 = np.uint64(block), np.uint64(rows[m]) & low, time & low, last
+                k0, k1 = seed & low, seed >> half
+                for _ in range(10):
+                    product0, product1 = c0 * multiplier0, c2 * multiplier1
+                    c0, c1 = (product1 >> half) ^ c1 ^ k0, product1 & low
+                    c2, c3 = (product0 >> half) ^ c3 ^ k1, product0 & low
+                    k0, k1 = (k0 + weyl0) & low, (k1 + weyl1) & low
+                numbers[m, block, 0] = (np.float64(c0) + 0.5) * 2.0**-32
+                numbers[m, block, 1] = (np.float64(c1) + 0.5) * 2.0**-32
+                numbers[m, block, 2] = (np.float64(c2) + 0.5) * 2.0**-32
+                numbers[m, block, 3] = (np.float64(c3) + 0.5) * 2.0**-32
+
+    return fill
+
+
 def _words(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns: int) -> Tensor:
     """The output words (..., ceil(columns / 4), 4) of every row."""
     device = rows.device
-    step = torch.as_tensor(step, dtype=torch.int64, device=device)
+    if not isinstance(step, Tensor):  # filled on the device: a copy from the host would wait for it
+        step = torch.full((), step, dtype=torch.int64, device=device)
     seeds = seeds.to(device)
     step_high = ((step >> 32) * _KEY_STEPS[0]) & _MASK
     blocks = torch.arange((columns + 3) // 4, dtype=torch.int64, device=device)

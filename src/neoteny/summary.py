@@ -36,8 +36,8 @@ def _units_table(view: View, state: State) -> str:
         statistics = state[group.name]
         schedule = statistics["schedule"]
         ages = (schedule.step - statistics["born"]).double().cpu()
-        utility = (statistics["utility"] / correction(statistics)).double().cpu()
-        low, middle, high = (f"{value:.3g}" for value in (utility.min(), utility.median(), utility.max()))
+        utility = (statistics["utility"] / correction(statistics)).double().cpu()[ages > 0]
+        known = (utility.min(), utility.median(), utility.max()) if utility.numel() else ()
         rows.append(
             [
                 group.name,
@@ -45,7 +45,7 @@ def _units_table(view: View, state: State) -> str:
                 str(int(np.sum(statistics["replaced"]))),
                 str(int(np.sum(schedule.eligible))),
                 f"{ages.min():.0f} / {ages.median():.0f} / {ages.max():.0f}",
-                f"{low} / {middle} / {high}" if schedule.step else "-",
+                " / ".join(f"{value:.3g}" for value in known) or "-",
             ]
         )
     return render(["group", "units", "replaced", "eligible", "age min/median/max", "utility min/median/max"], rows)

@@ -176,6 +176,7 @@ class ContinualBackprop(Method):
         statistics["replaced"] += counts
         if not view.runs:
             return Selection((), order[: int(counts[0])])
-        runs = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(order.device)
-        ranks = torch.from_numpy(np.concatenate([np.arange(count) for count in counts])).to(order.device)
+        runs = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(order.device, non_blocking=True)
+        ranks = torch.from_numpy(np.concatenate([np.arange(count) for count in counts]))
+        ranks = ranks.to(order.device, non_blocking=True)
         return Selection((runs,), order[runs, ranks])

@@ -1,0 +1,20 @@
+"""numba's compiler, where it is installed: the compiled passes are optional and everything works without them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+@functools.cache
+def compiler() -> Callable[..., Any] | None:
+    """A decorator that compiles a function, or None where numba is not installed.
+
+    "reassoc" lets sums use vector registers; NaN and infinity keep their meaning.
+    """
+    try:
+        import numba  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    return numba.njit(fastmath={"reassoc", "contract"}, cache=True, nogil=True)

@@ -1,0 +1,59 @@
+"""Every script in examples/ runs as it is, and the README's first example is one of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+SHOW_REPLACED = ("any_module.py", "drop_in.py")
+
+
+def run(script: Path, folder: Path) -> str:
+    """What a script prints, run from an empty folder: it must not need anything beside it."""
+    # One thread: the suite runs on all cores already, and small networks gain nothing from more.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", "-W", "ignore:`torch.jit:DeprecationWarning", str(script)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.stdout.strip(), f"{script.name} prints nothing"
+    assert not list(folder.iterdir()), f"{script.name} leaves files behind"
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_runs(script: Path, tmp_path: Path) -> None:
+    printed = run(script, tmp_path)
+    if script.name in SHOW_REPLACED:
+        assert "replaced" in printed
+        after = printed[printed.index("replaced") :]
+        assert re.search(r"[1-9]", after), f"{script.name} shows no replaced units:\n{after}"
+    if script.name == "any_module.py":
+        counts = [[int(n) for n in re.findall(r" (\d+)(?:,|$)", line)] for line in replaced_lines(printed)]
+        checked = re.findall(r"check on the model itself: (\d+) of (\d+)", printed)
+        assert len(counts) == len(checked) == 6
+        for replaced, (passed, found) in zip(counts, checked, strict=True):
+            assert len(replaced) == int(passed) == int(found)  # every group passed the gate, every group has a count
+            assert all(replaced)
+
+
+def replaced_lines(printed: str) -> list[str]:
+    return [line for line in printed.splitlines() if line.startswith("replaced: ")]
+
+
+def test_the_readme_shows_the_drop_in_example() -> None:
+    """Word for word, so that running examples/drop_in.py is running the README."""
+    readme, script = ROOT / "README.md", ROOT / "examples" / "drop_in.py"
+    blocks = (
+        re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.DOTALL | re.MULTILINE) if readme.exists() else []
+    )
+    if not blocks or not script.exists():
+        pytest.skip("README.md has no Python block, or examples/drop_in.py does not exist")
+    assert blocks[0].split() == script.read_text().split()
+    exec(compile(blocks[0], "README.md", "exec"), {"__name__": "__main__"})

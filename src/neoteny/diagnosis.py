@@ -514,7 +514,9 @@ def _on_silence(layer: LayerDiagnosis) -> tuple[str, str]:
     sentence = f"{share:.0%} of {layer.name}'s units ({count} of {layer.units}) {what}"
     if before is None:
         return f"{sentence}.", _REPLACE
-    if share - before < NOTABLE_SHARE:
+    # Counts of two fresh copies differ by chance: two standard deviations of the difference are not worth blaming.
+    chance = 2.0 * math.sqrt(2.0 * before * layer.units)
+    if count - before * layer.units < max(NOTABLE_SHARE * layer.units - 0.5, chance):
         return f"{sentence}; so do {before:.0%} in a fresh copy, so training is not the cause.", ""
     return f"{sentence}; in a fresh copy: {before:.0%}.", _REPLACE
 

@@ -1,6 +1,7 @@
-"""Sums of absolute weights along rows and columns: the one costly piece of a utility.
+"""The costly pieces of a utility: sums of absolute weights, and means over the examples of a batch.
 
-On the CPU, where numba is installed, one compiled pass takes both sums of a matrix together; elsewhere torch does.
+On the CPU, where numba is installed, one compiled pass takes both sums of a matrix together, and a mean deviation needs
+no temporary tensor; elsewhere torch does the work.
 """
 
 from __future__ import annotations
@@ -65,6 +66,31 @@ class AbsoluteSums:
         return Sums(rows, magnitude.sum(-2) if self._want_columns else None)
 
 
+def example_mean(batch: Tensor) -> Tensor:
+    """Mean over examples: (*R, B, U, positions) -> (*R, U, positions)."""
+    if batch.shape[-3] == 1:
+        return batch[..., 0, :, :]
+    kernels = compiled_means() if is_plain(batch) else None
+    if kernels is None:
+        return batch.mean(-3)
+    mean = batch.new_zeros(*batch.shape[:-3], *batch.shape[-2:])
+    examples, features = batch.shape[-3], batch.shape[-2] * batch.shape[-1]
+    kernels[0](batch.numpy().reshape(-1, examples, features), mean.numpy().reshape(-1, features))
+    return mean
+
+
+def mean_deviation(batch: Tensor, centre: Tensor | None) -> Tensor:
+    """Mean over examples of |h - centre|: (*R, B, U, positions), (*R, U) -> (*R, U, positions); centre None is 0."""
+    kernels = compiled_means() if is_plain(batch) else None
+    if kernels is None or centre is None:
+        distance = batch.abs() if centre is None else (batch - centre.unsqueeze(-1).unsqueeze(-3)).abs_()
+        return distance[..., 0, :, :] if distance.shape[-3] == 1 else distance.mean(-3)
+    deviation = batch.new_zeros(*batch.shape[:-3], *batch.shape[-2:])
+    block, units = batch.numpy().reshape(-1, *batch.shape[-3:]), batch.shape[-2]
+    kernels[1](block, centre.contiguous().numpy().reshape(-1, units), deviation.numpy().reshape(-1, *batch.shape[-2:]))
+    return deviation
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether the compiled passes can read the tensor's memory as it lies."""
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) and tensor.is_contiguous()
@@ -115,3 +141,40 @@ def compiled_sums() -> Callable[..., None] | None:
                     rows[n, i] = total
 
     return sums
+
+
+@functools.cache
+def compiled_means() -> tuple[Callable[..., None], Callable[..., None]] | None:
+    """Compiled `example_mean` (h (N, B, F), mean) and `mean_deviation` (h (N, B, U, P), centre, deviation)."""
+    compile_ = compiler()
+    if compile_ is None:
+        return None
+
+    @compile_
+    def means(h, mean):  # pragma: no cover - compiled
+        runs, examples, features = h.shape
+        for n in range(runs):
+            total = mean[n]
+            for b in range(examples):
+                row = h[n, b]
+                for i in range(features):
+                    total[i] += row[i]
+            for i in range(features):
+                total[i] /= examples
+
+    @compile_
+    def deviations(h, centre, deviation):  # pragma: no cover - compiled
+        runs, examples, units, positions = h.shape
+        for n in range(runs):
+            for b in range(examples):
+                for i in range(units):
+                    middle = centre[n, i]
+                    row = h[n, b, i]
+                    total = deviation[n, i]
+                    for p in range(positions):
+                        total[p] += abs(row[p] - middle)
+            for i in range(units):
+                for p in range(positions):
+                    deviation[n, i, p] /= examples
+
+    return means, deviations

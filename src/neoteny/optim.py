@@ -1,8 +1,8 @@
 """Adam whose step count is kept for every element, so that a reset weight starts afresh.
 
 The count of an element is the number of updates since the later of the last resets of its two units: two vectors a
-weight, no further tensor of its size. Since beta^t falls with t, the correction of an element is
-1 - max(beta^t_row, beta^t_column), an outer maximum of two short vectors.
+weight, no further tensor of its size. Since 1 - beta^t grows with t, the correction of an element is
+min(1 - beta^t_row, 1 - beta^t_column), an outer minimum of two short vectors.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ class ElementSteps:
         """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""
         if not self.resets:
             return 1.0 - beta**self.step
-        power: Tensor | None = None
+        least: Tensor | None = None
         shape = like.shape
         rows, columns = self.resets.get("rows"), self.resets.get("columns")
         if rows is not None:
-            power = self._power(beta, rows["step"], like)
-            power = power.reshape(power.shape + (1,) * (like.dim() - power.dim()))
+            least = self._since(beta, rows["step"], like)
+            least = least.reshape(least.shape + (1,) * (like.dim() - least.dim()))
         if columns is not None:
-            by_column = self._power(beta, columns["step"], like)  # (*R, groups, in / groups)
+            by_column = self._since(beta, columns["step"], like)  # (*R, groups, in / groups)
             groups, per_group = by_column.shape[-2:]
             outputs = shape[self.run_axes] // groups
             by_column = by_column.unsqueeze(-2).expand(*by_column.shape[:-2], groups, outputs, per_group)
             by_column = by_column.reshape(*by_column.shape[:-3], groups * outputs, per_group)
             by_column = by_column.reshape(by_column.shape + (1,) * (like.dim() - by_column.dim()))
-            power = by_column if power is None else torch.maximum(power, by_column)
-        assert power is not None
-        return 1.0 - power
+            least = by_column if least is None else torch.minimum(least, by_column)
+        assert least is not None
+        return least
 
-    def _power(self, beta: float, since: Tensor, like: Tensor) -> Tensor:
-        """beta^(step - since), computed in float64."""
-        return torch.pow(beta, (self.step - since).to(torch.float64)).to(like.dtype)
+    def _since(self, beta: float, since: Tensor, like: Tensor) -> Tensor:
+        """1 - beta^(step - since), in float64 until the last: in low precision beta itself may round to 1."""
+        return (1.0 - torch.pow(beta, (self.step - since).to(torch.float64))).to(like.dtype)
 
 
 def adam_update(

@@ -175,22 +175,21 @@ class ConsumerPort(BoundPort):
             return _features_last(self, inputs, run_axes)
         return _channels(self, inputs, run_axes)
 
-    def column_means(self, inputs: Tensor, run_axes: int, dtype: torch.dtype) -> Tensor:
+    def column_means(self, mean: Tensor, inputs: Tensor) -> Tensor:
         """Mean input of every column the units own, as the consumer's weights meet it: (*R, U, repeat, taps).
 
         Under a convolution the mean is taken over output positions for each kernel tap, padding included, so that
         weight times mean, summed, is exactly the unit's mean share of the consumer's pre-activation.
+
+        Args:
+            mean: (*R, U, repeat * positions) the mean over examples of what `split` gives for the inputs.
+            inputs: the module's input itself, for the shape of an image.
         """
         if self.convolution is None:
-            return self.split(inputs, run_axes).mean(-3, dtype=dtype).unsqueeze(-1)
-        if inputs.dim() == run_axes + 1 + self._spatial_axes:  # no batch axis
-            inputs = inputs.unsqueeze(run_axes)
-        image = inputs.mean(run_axes, dtype=dtype)  # (*R, C, *spatial)
-        taps = self._tap_means(image.flatten(0, run_axes))  # (runs * C, taps)
-        taps = taps.reshape(*image.shape[: run_axes + 1], self.taps)
-        if self.in_order and self.repeat == 1:
-            return taps.unsqueeze(-2)
-        return taps[..., self.features_on(taps.device), :]
+            return mean.unsqueeze(-1)
+        spatial = inputs.shape[-len(self.convolution.kernel_size) :]
+        taps = self._tap_means(mean.reshape(-1, *spatial))  # (runs * U * repeat, taps)
+        return taps.reshape(*mean.shape[:-1], self.repeat, self.taps)
 
     def compensate(self, weight: Tensor, bias: Tensor, region: Region, means: Tensor) -> None:
         """Add the chosen units' mean contribution to the consumer's bias.
@@ -204,10 +203,6 @@ class ConsumerPort(BoundPort):
         share = (outgoing.to(means.dtype) * means.unsqueeze(-2)).sum(-1)  # (M, repeat, out / groups)
         by_group = bias.unflatten(-1, (self.groups, -1))
         by_group.index_put_(region.index[:-1], share.to(bias.dtype), accumulate=True)
-
-    @property
-    def _spatial_axes(self) -> int:
-        return 0 if self.convolution is None else len(self.convolution.kernel_size)
 
     def _tap_means(self, image: Tensor) -> Tensor:
         """(N, *spatial) -> (N, taps): mean over output positions of what lies under each tap."""

@@ -45,7 +45,7 @@ def _keeps_constants(probe: Probe, group: UnitGroup, norm: Port) -> bool:
         if norm.module not in seen.inputs:
             return True
         got = seen.inputs[norm.module].cpu().float()[cast(Tensor, norm.features)].flatten(1)
-        if not torch.isclose(got, torch.tensor(value), rtol=1e-2).any(1).all():
+        if not torch.isclose(got, got.new_tensor(value), rtol=1e-2).any(1).all():
             return False
     return True
 

@@ -161,8 +161,20 @@ class StepWatch:
         for handle in self._handles:
             handle.remove()
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._before()
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._before()
+            return None
+
+        def with_terms() -> Any:  # the closure makes the gradients, so loss terms join after it
+            loss = closure()
+            self._before()
+            return loss
+
+        if len(args) > 1:
+            return (args[0], with_terms, *args[2:]), kwargs
+        return args, {**kwargs, "closure": with_terms}
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)  # a fused optimizer skips by itself

@@ -245,7 +245,10 @@ class _ChainForward(_Forward):
             if name in self._reads:
                 recorded[name] = value
             weight, bias = tensors[f"{name}.weight"].transpose(-1, -2), tensors.get(f"{name}.bias")
-            value = torch.bmm(value, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), value, weight)
+            lead = value.shape[1:-1]
+            flat = value if len(lead) == 1 else value.reshape(len(value), -1, value.shape[-1])
+            value = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
+            value = value if len(lead) == 1 else value.unflatten(1, lead)
         return value, recorded
 
 
@@ -280,7 +283,8 @@ class _VmapForward(_Forward):
 def _chain(module: nn.Module) -> bool:
     """Whether the module is nothing but linear layers and elementwise activations, one after the other."""
     in_order = type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
-    if not in_order:
+    children = [child for _, child in module.named_modules(remove_duplicate=False)]
+    if not in_order or len({id(child) for child in children}) < len(children):  # one module in two places
         return False
     return all(
         _chain(child) or type(child) is nn.Linear or isinstance(child, ELEMENTWISE) for child in module.children()
@@ -290,7 +294,7 @@ def _chain(module: nn.Module) -> bool:
 def _losses(loss: str | Loss) -> Loss:
     """A function of all runs' outputs (n, B, ...) and targets that gives the losses (n,)."""
     if loss == "mse":
-        return lambda outputs, targets: (outputs - targets).square().flatten(1).mean(-1)
+        return _squared_error
     if loss == "cross_entropy":
         return _cross_entropy
     if callable(loss):
@@ -298,17 +302,33 @@ def _losses(loss: str | Loss) -> Loss:
     raise ValueError(f"loss must be 'mse', 'cross_entropy' or a function of (outputs, targets); got {loss!r}.")
 
 
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.shape != targets.shape:
+        raise ValueError(
+            f"Expected targets of the outputs' shape {tuple(outputs.shape)}; got {tuple(targets.shape)}, which would "
+            "broadcast."
+        )
+    return (outputs - targets).square().flatten(1).mean(-1)
+
+
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     each = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="none")
     return each.unflatten(0, targets.shape[:2]).flatten(1).mean(-1)
 
 
+def _architecture(module: nn.Module) -> list[tuple[str, type, str]]:
+    """What must agree between modules whose forward is run once for all: classes, settings and shapes."""
+    parts = [(name, type(child), child.extra_repr()) for name, child in module.named_modules(remove_duplicate=False)]
+    tensors = [(name, type(value), str(tuple(value.shape))) for name, value in module.state_dict().items()]
+    return parts + tensors
+
+
 def _check_arguments(modules: list[nn.Module], methods: tuple[Method, ...], seeds: list[int]) -> None:
     if not modules or not all(isinstance(module, nn.Module) for module in modules):
         raise TypeError("stack expects a sequence of at least one nn.Module first.")
-    shapes = [{name: tuple(value.shape) for name, value in module.state_dict().items()} for module in modules]
-    for run, other in enumerate(shapes):
-        if other != shapes[0] or type(modules[run]) is not type(modules[0]):
+    first = _architecture(modules[0])
+    for run, module in enumerate(modules):
+        if _architecture(module) != first:
             raise ValueError(f"stack expects modules of one architecture; module {run} differs from module 0.")
     if len(seeds) != len(modules):
         raise ValueError(f"stack expects one seed a module: {len(modules)} modules, but {len(seeds)} seeds.")

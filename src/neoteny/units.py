@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoteny import numerics
 from neoteny.ports import ConsumerPort, Selection
 from neoteny.view import LiveGroup, Magnitudes, View
 
@@ -50,13 +51,19 @@ def update_means(
     mean = statistics["mean_activation"]
     rate = view.per_run(decay, mean, axes=1)
     statistics["decay_power"].mul_(rate)
-    mean.lerp_(_average([_over_examples(batch) for batch in batches], batches), 1.0 - rate)
+    read = [numerics.example_mean(batch) for batch in batches]  # (*R, U, positions)
+    over_positions = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in read]
+    mean.lerp_(_average(over_positions, batches), 1.0 - rate)
     if statistics["column_means"]:
         rate = view.per_run(decay, mean, axes=3)
         for port in group.means:
             inputs = view.activations[port.module]
-            seen = [port.column_means(batch, len(view.runs), mean.dtype) for batch in inputs]
-            statistics["column_means"][port.module].lerp_(_average(seen, inputs), 1.0 - rate)
+            seen = read
+            if port is not group.reader:
+                parts = [port.split(each, len(view.runs)).to(mean.dtype) for each in inputs]
+                seen = [numerics.example_mean(part) for part in parts]
+            columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
+            statistics["column_means"][port.module].lerp_(_average(columns, inputs), 1.0 - rate)
 
 
 def correction(statistics: Statistics) -> Tensor:
@@ -144,17 +151,9 @@ def _means_seen(statistics: Statistics, port: ConsumerPort, chosen: tuple[Tensor
     return statistics["mean_activation"][chosen][:, None, None] if means is None else means[chosen]
 
 
-def _over_examples(batch: Tensor) -> Tensor:
-    """(*R, B, U, positions) -> (*R, U)."""
-    if batch.shape[-3] == 1 and batch.shape[-1] == 1:
-        return batch[..., 0, :, 0]
-    return batch.mean((-3, -1))
-
-
 def _deviation(batch: Tensor, centre: Tensor | None, reader: Any) -> Tensor:
     """(*R, U, columns): mean over examples, and over positions that are not columns of the reader."""
-    distance = batch.abs() if centre is None else (batch - centre.unsqueeze(-1).unsqueeze(-3)).abs_()
-    distance = distance[..., 0, :, :] if distance.shape[-3] == 1 else distance.mean(-3)
+    distance = numerics.mean_deviation(batch, centre)
     columns = isinstance(reader, ConsumerPort) and reader.convolution is None
     return distance if columns or distance.shape[-1] == 1 else distance.mean(-1, keepdim=True)
 

@@ -73,6 +73,11 @@ class Adam(Method):
                     self.eps,
                 )
 
+    def restore(self, view: View, state: State, saved: State) -> None:
+        """As for every method; what was never reset in the saved state has no reset steps."""
+        state["resets"].clear()
+        super().restore(view, state, saved)
+
     def clear_state(self, state: State, region: Region) -> None:
         """Moments and step count of the region to zero."""
         moments = state["moments"][region.name]

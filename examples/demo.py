@@ -1,6 +1,6 @@
 """Twenty small networks on a drifting stream, half of them with continual backpropagation.
 
-Every 500 steps the task changes: the inputs are permuted and the target is a new random network. All networks train in
+Every 250 steps the task changes: the inputs are permuted and the target is a new random network. All networks train in
 one stack, each task with the same data for both methods, so differences between the methods are paired run by run.
 """
 
@@ -16,8 +16,8 @@ from neoteny import metrics, stack
 from neoteny.methods import Adam, ContinualBackprop
 from neoteny.nets import MLP
 
-RUNS, TASKS, STEPS, BATCH = 10, 60, 500, 8
-INPUTS, WIDTH = 16, 48
+RUNS, TASKS, STEPS, BATCH = 10, 30, 250, 8
+INPUTS, WIDTH = 16, 32
 
 
 def target(generator: torch.Generator) -> list[Tensor]:
@@ -65,7 +65,7 @@ def report(runs, errors: Tensor, generator: torch.Generator) -> None:
     replaced = sum(runs.replaced.values())
     print(f"\n{'':28}{'backpropagation':>18}{'continual':>18}")
     rows = [
-        ("error, first 10 tasks", errors[:10].mean(0)),
+        ("error, first 5 tasks", errors[:5].mean(0)),
         ("error, last 10 tasks", errors[-10:].mean(0)),
         ("dead units of fc2, %", 100 * dead),
         ("effective rank of fc2", rank),

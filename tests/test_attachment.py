@@ -24,9 +24,13 @@ def mlp(dtype: torch.dtype = torch.float32, seed: int = 0) -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3)).to(dtype)
 
 
-def batches(steps: int, dtype: torch.dtype = torch.float32, size: int = 4, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
+def batches(
+    steps: int, dtype: torch.dtype = torch.float32, size: int = 4, seed: int = 1
+) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
-    drawn = [(torch.randn(size, 6, generator=generator), torch.randn(size, 3, generator=generator)) for _ in range(steps)]
+    drawn = [
+        (torch.randn(size, 6, generator=generator), torch.randn(size, 3, generator=generator)) for _ in range(steps)
+    ]
     return [(x.to(dtype), y.to(dtype)) for x, y in drawn]
 
 
@@ -188,7 +192,9 @@ def test_l2_joins_the_gradients_without_another_line_in_the_loop() -> None:
 def test_several_parameter_groups_with_frozen_and_foreign_parameters() -> None:
     model = mlp()
     model[4].weight.requires_grad_(False)
-    optimizer = torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}], 0.05)
+    optimizer = torch.optim.SGD(
+        [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}], 0.05
+    )
     before = model[4].weight.clone()
     plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), seed=1)
     assert list(plastic.replaced) == ["0"]  # units of layer 2 feed the frozen layer 4

@@ -341,7 +341,7 @@ def test_one_unit_more_than_a_fresh_copy_is_chance() -> None:
         return diagnosis.LayerDiagnosis("fc1", 20, dead, dead / 20, None, 15.0, 5.0, 0.1, 100)
 
     def blamed(dead: int, fresh: int) -> bool:
-        return bool(diagnosis._on_silence(dataclasses.replace(layer(dead), fresh=layer(fresh)))[1])
+        return bool(verdict.on_silence(dataclasses.replace(layer(dead), fresh=layer(fresh)))[1])
 
     assert not blamed(2, 1)
     assert not blamed(6, 4)

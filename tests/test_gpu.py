@@ -125,9 +125,7 @@ def test_half_precision_with_a_gradient_scaler(fused: bool) -> None:
     model = mlp().cuda()
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=fused)
     scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
-    plastic = neoteny.attach(
-        model, optimizer, neoteny.L2(1e-3), FAST, example=torch.zeros(1, 6, device="cuda"), seed=1
-    )
+    plastic = neoteny.attach(model, optimizer, neoteny.L2(1e-3), FAST, example=torch.zeros(1, 6, device="cuda"), seed=1)
     for step in range(60):
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.float16):

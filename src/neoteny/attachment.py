@@ -238,7 +238,9 @@ class Attachment:
             "seed": self.seed,
             "groups": {group.name: group.units for group in self.view.groups},
             "methods": describe_methods(self.methods),
-            "states": [snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)],
+            "states": [
+                snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)
+            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -110,11 +110,12 @@ def compiled_sums() -> Callable[..., None] | None:
             if want_columns:
                 column = columns[n]
                 column[:] = 0
+                zero = column[0]
                 # Four rows at a time: the column sums are then read and written a quarter as often.
                 whole = outputs - outputs % 4
                 for i in range(0, whole, 4):
                     w0, w1, w2, w3 = weight[n, i], weight[n, i + 1], weight[n, i + 2], weight[n, i + 3]
-                    t0 = t1 = t2 = t3 = column[0] * 0
+                    t0 = t1 = t2 = t3 = zero
                     for j in range(inputs):
                         a0, a1, a2, a3 = abs(w0[j]), abs(w1[j]), abs(w2[j]), abs(w3[j])
                         t0 += a0
@@ -125,7 +126,7 @@ def compiled_sums() -> Callable[..., None] | None:
                     rows[n, i], rows[n, i + 1], rows[n, i + 2], rows[n, i + 3] = t0, t1, t2, t3
                 for i in range(whole, outputs):
                     w0 = weight[n, i]
-                    total = column[0] * 0
+                    total = zero
                     for j in range(inputs):
                         a0 = abs(w0[j])
                         total += a0

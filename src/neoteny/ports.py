@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neoteny.groups import Port
+from neoteny.kinds import feature_dim, width_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +120,8 @@ class NormPort(BoundPort):
     """Channels of a normalisation module."""
 
     def __init__(self, port: Port, module: nn.Module) -> None:
-        affine: Tensor | None = getattr(module, "weight", None)
-        statistics: Tensor | None = getattr(module, "running_mean", None)
-        known = affine if affine is not None else statistics
-        width = known.shape[0] if known is not None else int(port.features.max()) + 1  # pyright: ignore
-        super().__init__(port, width)
-        self.one_column_a_unit = True
-        self.channel_axis_last = isinstance(module, (nn.LayerNorm, nn.RMSNorm))
+        super().__init__(port, width_in(module))
+        self.norm = module
         # What a fresh norm holds: scale 1, shift 0, mean 0, variance 1.
         fresh = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
         self.fresh = {f"{port.module}.{key}": value for key, value in fresh.items() if _has(module, key)}
@@ -138,9 +134,11 @@ class NormPort(BoundPort):
 
     def split(self, inputs: Tensor, run_axes: int) -> Tensor:
         """The units' activations (*R, B, U, positions) in the module's input."""
-        if self.channel_axis_last or inputs.dim() == run_axes + 2:
+        one_run = inputs[0] if run_axes else inputs
+        axis = feature_dim(self.norm, one_run)
+        if axis == one_run.dim() - 1:
             return _features_last(self, inputs, run_axes)
-        return _channels(self, inputs, run_axes)
+        return _channels(self, inputs if axis == 1 else inputs.unsqueeze(run_axes), run_axes)
 
 
 class ConsumerPort(BoundPort):
@@ -173,7 +171,8 @@ class ConsumerPort(BoundPort):
         """
         if self.convolution is None:
             return _features_last(self, inputs, run_axes)
-        return _channels(self, inputs, run_axes)
+        unbatched = inputs.dim() == run_axes + 1 + len(self.convolution.kernel_size)
+        return _channels(self, inputs.unsqueeze(run_axes) if unbatched else inputs, run_axes)
 
     def column_means(self, mean: Tensor, inputs: Tensor) -> Tensor:
         """Mean input of every column the units own, as the consumer's weights meet it: (*R, U, repeat, taps).
@@ -231,10 +230,7 @@ def _features_last(port: BoundPort, inputs: Tensor, run_axes: int) -> Tensor:
 
 
 def _channels(port: BoundPort, inputs: Tensor, run_axes: int) -> Tensor:
-    """(*R, B, C, *spatial) -> (*R, B, U, repeat * positions); a missing batch axis is added."""
-    convolution: nn.Module | None = getattr(port, "convolution", None)
-    if convolution is not None and inputs.dim() == run_axes + 1 + len(convolution.kernel_size):  # pyright: ignore
-        inputs = inputs.unsqueeze(run_axes)
+    """(*R, B, C, *spatial) -> (*R, B, U, repeat * positions)."""
     inputs = inputs.flatten(run_axes + 2)  # (*R, B, C, positions)
     if port.in_order:
         return inputs if port.repeat == 1 else inputs.unflatten(-2, (-1, port.repeat)).flatten(-2)

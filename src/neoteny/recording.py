@@ -96,7 +96,7 @@ class _InputHook:
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (module.training and torch.is_grad_enabled()):
             return
-        value: Tensor = args[0] if args else kwargs["input"]
+        value: Tensor = args[0] if args else next(iter(kwargs.values()))
         if not torch.compiler.is_compiling():
             # Activation checkpointing runs the forward again inside the backward pass. The non-reentrant kind was
             # recorded in the forward pass already; the reentrant kind runs that one without gradients.

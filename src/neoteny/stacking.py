@@ -198,7 +198,9 @@ class Stack:
             "groups": {group.name: group.units for group in self.view.groups},
             "methods": describe_methods(self.methods),
             "tensors": snapshot(self.view.tensors),
-            "states": [snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)],
+            "states": [
+                snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)
+            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -275,7 +277,7 @@ class _VmapForward(_Forward):
     def _keep(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if module.training:
-                self._recorded[name] = args[0] if args else kwargs["input"]
+                self._recorded[name] = args[0] if args else next(iter(kwargs.values()))
 
         return hook
 

@@ -1,0 +1,36 @@
+"""Importing the package is cheap, and what is heavy is imported where it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import neoteny
+
+HEAVY = ("numba", "pandas", "matplotlib", "pybullet", "mujoco", "gymnasium", "plotly", "pyarrow")
+
+
+def imported(code: str) -> set[str]:
+    program = f"{code}\nimport sys; print(*(name.partition('.')[0] for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_neoteny_imports_nothing_heavy_not_even_torch() -> None:
+    assert not imported("import neoteny") & {*HEAVY, "torch"}
+
+
+def test_using_every_public_name_imports_nothing_heavy() -> None:
+    assert not imported("from neoteny import *") & set(HEAVY)
+
+
+@pytest.mark.parametrize("name", neoteny.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(neoteny, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'atach'"):
+        _ = neoteny.atach  # pyright: ignore[reportAttributeAccessIssue]

@@ -114,9 +114,8 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    print(
-        f"torch {torch.__version__}, {arguments.device}, {arguments.threads} thread(s), {arguments.blocks} alternating blocks a side"
-    )
+    setting = f"{arguments.device}, {arguments.threads} thread(s), {arguments.blocks} alternating blocks a side"
+    print(f"torch {torch.__version__}, {setting}")
     print(f"{'network':26}{'plain':>12}{'continual':>12}{'ratio':>8}{'bar':>7}{'replaced':>10}")
     for case in cases():
         if arguments.only in case.name:

@@ -10,6 +10,7 @@ Continual backpropagation is compared with the same loops with `neoteny.attach`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ TURN = 4  # updates a network makes before the next one's turn
 def build(sizes: Sequence[int]) -> nn.Sequential:
     """A ReLU network with torch's own initial weights."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

@@ -352,7 +352,7 @@ def test_detach_removes_every_hook() -> None:
     for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(ours, theirs)
         assert not ours._post_accumulate_grad_hooks  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(RuntimeError, match="after plastic.detach"):
+    with pytest.raises(RuntimeError, match=r"after plastic\.detach"):
         plastic.step()
 
 
@@ -487,7 +487,7 @@ def test_step_in_the_wrong_place_is_an_error() -> None:
     with pytest.raises(ValueError, match="before any backward pass"):
         plastic.step()
     loss.backward()
-    with pytest.raises(ValueError, match="after optimizer.step"):
+    with pytest.raises(ValueError, match=r"after optimizer\.step"):
         plastic.step()
     optimizer.step()
     plastic.step()

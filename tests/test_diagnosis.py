@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from wiring_models import ActorCritic, BasicBlock, PreNormBlock, ResNet, SwiGLU
 
 import neoteny
-from neoteny import diagnosis, metrics
+from neoteny import diagnosis, metrics, verdict
 from neoteny.nets import MLP, ConvNet
 
 

@@ -39,7 +39,7 @@ class OptimizerState:
         return any(parameter is owned for group in self.optimizer.param_groups for owned in group["params"])
 
     def prepare(self, parameter: Tensor) -> None:
-        """Find the initial values for this parameter now, so that an optimizer that cannot be understood fails early."""
+        """Find the initial values for this parameter now, so that an optimizer without any fails early."""
         if not hasattr(self.optimizer, "clear_elements"):
             self._initial_of(parameter)
 

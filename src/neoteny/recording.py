@@ -76,7 +76,7 @@ class Recorder:
             raise ValueError(
                 "The optimizer made an update, but no activations were recorded since the last one. Either the "
                 "training pass ran in eval mode (call model.train()), or the model was compiled and already called "
-                "before attach: call neoteny.attach(...) before the first call, or torch.compiler.reset() before attach."
+                "before attach: call neoteny.attach(...) before the first call, or torch.compiler.reset() first."
             )
 
     def remove(self) -> None:

@@ -96,7 +96,8 @@ def _is_plain_cpu(seeds: Tensor, step: int | Tensor, rows: Tensor) -> bool:
     """Whether the arguments are ordinary CPU tensors: inside vmap or a compiled graph they are not."""
     if isinstance(step, Tensor) or seeds.device.type != "cpu" or rows.device.type != "cpu":
         return False
-    return not torch.compiler.is_compiling() and not torch._C._functorch.maybe_current_level()
+    mapped = torch._C._functorch.maybe_current_level()  # pyright: ignore[reportAttributeAccessIssue]
+    return mapped is None and not torch.compiler.is_compiling()
 
 
 @functools.cache

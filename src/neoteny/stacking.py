@@ -219,7 +219,8 @@ class Stack:
     def _check_inputs(self, inputs: Tensor) -> None:
         if inputs.dim() < 2 or inputs.shape[0] != self.view.runs[0]:
             raise ValueError(
-                f"Expected inputs of shape ({self.view.runs[0]}, batch, ...), one batch a run; got {tuple(inputs.shape)}."
+                f"Expected inputs of shape ({self.view.runs[0]}, batch, ...), one batch a run; "
+                f"got {tuple(inputs.shape)}."
             )
 
 

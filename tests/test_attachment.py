@@ -578,3 +578,32 @@ def test_a_part_that_does_not_run_does_not_age() -> None:
         plastic.step()
     assert plastic.replaced["a.0"] > 5
     assert plastic.replaced["b.0"] == 0
+
+
+def test_a_copied_or_pickled_model_keeps_no_activations() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), seed=1)
+    train(model, optimizer, plastic, batches(10))
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for twin in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        for x, _ in batches(3):
+            twin(x).sum().backward()
+        hooks = [hook for module in twin.modules() for hook in module._forward_pre_hooks.values()]
+        assert all(not vars(hook) for hook in hooks)
+    train(model, optimizer, plastic, batches(30))  # the original goes on
+    assert sum(plastic.replaced.values()) > 5
+
+
+def test_a_forgotten_step_is_warned_about_once() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), seed=1)
+    train(model, optimizer, None, batches(99))
+    with pytest.warns(RuntimeWarning, match="100 updates without plastic.step"):
+        train(model, optimizer, None, batches(1))
+    train(model, optimizer, None, batches(50))
+    train(model, optimizer, plastic, batches(1))
+    assert plastic.state_dict()["states"][0]["0"]["schedule"]["step"] == 1

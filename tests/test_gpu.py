@@ -105,7 +105,7 @@ def test_a_tick_does_not_wait_for_the_device() -> None:
     for build, shape in NETS.values():
         torch.manual_seed(0)
         model = build().cuda()
-        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        optimizer = neoteny.optim.Adam(model.parameters(), 1e-3)
         plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(2, *shape, device="cuda"), seed=1)
         for step in range(80):
             optimizer.zero_grad()
@@ -188,3 +188,19 @@ def test_bfloat16_parameters_and_diagnosis() -> None:
     assert min(plastic.replaced.values()) > 5
     diagnosis = neoteny.diagnose(model, x)
     assert [layer.name for layer in diagnosis.layers] == ["0", "2"]
+
+
+def test_a_model_moved_after_attach_takes_its_statistics_along() -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+    plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), seed=1)
+    for device in ("cpu", "cuda", "cpu"):
+        model.to(device)
+        for _ in range(30):
+            optimizer.zero_grad()
+            model(torch.randn(4, 6, device=device)).square().mean().backward()
+            optimizer.step()
+            plastic.step()
+    assert plastic.state_dict()["states"][0]["0"]["schedule"]["step"] == 90
+    assert min(plastic.replaced.values()) > 5

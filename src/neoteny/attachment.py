@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods, snapshot
 from neoteny.groups import UnitGroup
 from neoteny.initial import Declared, check, declared_distributions
-from neoteny.methods.method import Method, State
+from neoteny.methods.method import Method, State, move_nested
 from neoteny.optimizer_state import OptimizerState
 from neoteny.ports import Region
 from neoteny.recording import Recorder, StepWatch, refuse_called
@@ -40,8 +40,8 @@ class ModuleView(View):
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._trained = [name for name, value in model.named_parameters() if value.requires_grad and id(value) in owned]
         self._owners = {name: self._owner(name) for name in self._names(groups)}
-        device = model.get_parameter(self._trained[0]).device
-        self.seeds = torch.tensor(seed, dtype=torch.int64, device=device)
+        self._first = model.get_parameter(self._trained[0])
+        self.seeds = torch.tensor(seed, dtype=torch.int64, device=self._first.device)
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
@@ -56,6 +56,10 @@ class ModuleView(View):
     def gradient(self, name: str) -> Tensor | None:
         """The gradient in the parameter's `.grad`."""
         return self._model.get_parameter(name).grad
+
+    def device(self) -> torch.device:
+        """Where the model is now."""
+        return self._first.device
 
     def gradient_scale(self) -> float | Tensor:
         """The loss scale, while a fused optimizer still has to divide by it."""
@@ -258,6 +262,14 @@ class Attachment:
     def __str__(self) -> str:
         return summarize(self.methods, self._states, self.view, self.wiring, self.seed, self.trained)
 
+    def _follow_device(self) -> None:
+        """Move statistics and seed to where the model is now."""
+        device = self.view.device()
+        if self.view.seeds.device != device:
+            self.view.seeds = self.view.seeds.to(device)
+            for state in self._states:
+                move_nested(state, device)
+
     def _before_update(self) -> None:
         with torch.no_grad():
             for method, state in zip(self.methods, self._states, strict=True):
@@ -265,6 +277,7 @@ class Attachment:
 
     def _tick(self) -> None:
         self._recorder.check()
+        self._follow_device()
         with torch.no_grad():
             for method, state in zip(self.methods, self._states, strict=True):
                 method.step(self.view, state)

@@ -20,15 +20,12 @@ from neoteny import metrics
 from neoteny.control import checked_copy, fresh_copy, has_seen_data, settle_norms
 from neoteny.groups import UnitGroup
 from neoteny.kinds import by_feature
-from neoteny.stage import Stage, leaves, map_tensors
+from neoteny.stage import Stage, few_examples, leaves
 from neoteny.verdict import Diagnosis, LayerDiagnosis, sentences_on
 from neoteny.wiring import Norm, Wiring, find, unwrap
 
 MOST_ROWS = 2000
 """Rows (examples, or examples times positions) a rank is measured on: as many as the paper's, and seconds at most."""
-
-TRACED_EXAMPLES = 8
-"""Tracing runs the model dozens of times; the wiring does not depend on how many examples it sees."""
 
 _LARGE = 8192.0  # beyond it every bounded activation function is flat; a power of two stays exact in half precision
 _SEED = 0
@@ -65,8 +62,8 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
     model = unwrap(model)
     if not isinstance(control, (bool, nn.Module)):
         raise TypeError(f"control must be True, False or a fresh nn.Module; got {type(control).__name__}.")
-    examples = _examples(inputs)
-    wiring, example = _find(model, inputs, examples, norm)
+    _check_examples(inputs)
+    wiring, example = _find(model, inputs, norm)
     notes: list[str] = []
     with Stage(model, inputs) as stage:  # it also puts the random states back that the fresh copy is drawn with
         bounds = _bounds(stage, wiring, example)
@@ -99,8 +96,8 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
 # --- where the units are ---------------------------------------------------------------------------------------------
 
 
-def _examples(inputs: Any) -> int:
-    """The number of examples: the first axis of the first tensor."""
+def _check_examples(inputs: Any) -> None:
+    """At least two examples: the first axis of the first tensor."""
     sizes = [leaf.shape[0] for leaf in leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim()]
     if not sizes:
         raise ValueError(
@@ -109,19 +106,13 @@ def _examples(inputs: Any) -> int:
         )
     if sizes[0] < 2:
         raise ValueError(f"inputs must hold at least 2 examples, better hundreds: a rank needs rows; got {sizes[0]}.")
-    return sizes[0]
 
 
-def _find(model: nn.Module, inputs: Any, examples: int, norm: Norm) -> tuple[Wiring, Any]:
+def _find(model: nn.Module, inputs: Any, norm: Norm) -> tuple[Wiring, Any]:
     """The unit groups, and the batch they were found with: a few examples, or all where few do not do."""
-
-    def few(tensor: Tensor) -> Tensor:
-        return tensor[:TRACED_EXAMPLES] if tensor.dim() and tensor.shape[0] == examples else tensor
-
     wiring: Wiring | None = None
-    example = inputs
-    if examples > TRACED_EXAMPLES:
-        example = map_tensors(few, inputs)
+    example = few_examples(inputs)
+    if example is not inputs:
         try:
             wiring = find(model, example, norm=norm, frozen=False)
         except Exception:  # an axis that only looked like the batch, a fixed batch size: whatever it was, all will tell

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from neoteny.ports import Region
+from neoteny.ports import Region, put
 
 
 class ElementSteps:
@@ -42,13 +42,13 @@ class ElementSteps:
             if "rows" not in resets:
                 shape = like.shape[: run_axes + 1]
                 resets["rows"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
-            resets["rows"]["step"][region.index] = step
+            put(resets["rows"]["step"], region.index, step)
         else:
             run_axes = len(region.index) - 2
             if "columns" not in resets:
                 shape = (*like.shape[:run_axes], region.groups, like.shape[run_axes + 1])
                 resets["columns"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
-            resets["columns"]["step"][region.index] = step
+            put(resets["columns"]["step"], region.index, step)
 
     def correction(self, beta: float, like: Tensor) -> float | Tensor:
         """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""

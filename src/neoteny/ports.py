@@ -53,12 +53,16 @@ class Region:
 
     def write(self, tensor: Tensor, value: Tensor | float) -> None:
         """Set the elements; one index operation on a view, so that the tensor itself changes."""
-        target = self.view(tensor)
-        if isinstance(value, Tensor):
-            value = value.to(tensor)
-        else:  # filled on the device: a copy from the host would wait for it
-            value = torch.full((), value, dtype=tensor.dtype, device=tensor.device)
-        target.index_put_(self.index, value)
+        put(self.view(tensor), self.index, value)
+
+
+def put(tensor: Tensor, index: tuple[Tensor, ...], value: Tensor | float) -> None:
+    """tensor[index] = value, without waiting for the device as a number copied from the host would."""
+    if isinstance(value, Tensor):
+        value = value.to(tensor)
+    else:
+        value = torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+    tensor.index_put_(index, value)
 
 
 class BoundPort:

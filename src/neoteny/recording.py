@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,6 +38,10 @@ def _cached_code(function: Callable[..., Any]) -> bool:
     except ImportError:
         return False
     return bool(_debug_get_cache_entry_list(function.__code__))
+
+
+PATIENCE = 100
+"""Updates without a tick before a user is warned that one seems to be forgotten."""
 
 
 class Recorder:
@@ -93,6 +98,12 @@ class _InputHook:
         self.kept = kept
         self.recorded_in_forward = False
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Inert:
+        return _Inert()
+
+    def __reduce__(self) -> tuple[type[_Inert], tuple[()]]:
+        return _Inert, ()
+
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (module.training and torch.is_grad_enabled()):
             return
@@ -105,6 +116,13 @@ class _InputHook:
                 return
             self.recorded_in_forward = self.recorded_in_forward or not inside_backward
         self.kept.append(value.detach())
+
+
+class _Inert:
+    """What a hook becomes in a copied or pickled model: nobody ticks there, so it must not keep anything."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        return
 
 
 class StepWatch:
@@ -125,6 +143,7 @@ class StepWatch:
         self._after = after
         self._stepped = False
         self._backward = False
+        self._unticked = 0
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._handles: list[Any] = [
@@ -141,6 +160,7 @@ class StepWatch:
         """
         if self._stepped:
             self._stepped = self._backward = False
+            self._unticked = 0
             return True
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         if not self._backward:
@@ -184,6 +204,15 @@ class StepWatch:
         if self._after is not None:
             self._after()
             self._stepped = self._backward = False
+            return
+        self._unticked += 1
+        if self._unticked == PATIENCE:
+            warnings.warn(
+                f"{PATIENCE} updates without plastic.step(): no unit is replaced, and the activations of every "
+                "training pass are kept until it is called. Call it after optimizer.step(), or plastic.detach().",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _saw_backward(self, parameter: Tensor) -> None:
         self._backward = True

@@ -20,6 +20,8 @@ from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Forward = Callable[..., Any]
+FEW = 4
+"""Examples that tracing needs: more than one, for batch norms in training mode."""
 
 
 class Stage:
@@ -103,6 +105,19 @@ def call(model: nn.Module, example: Any) -> Any:
     if isinstance(example, dict):
         return model(**example)
     return model(*example) if type(example) is tuple else model(example)
+
+
+def few_examples(example: Any) -> Any:
+    """The first few examples of a batch: the example itself if it is small.
+
+    Tracing runs the model dozens of times, and the wiring does not depend on how many examples it sees. The batch axis
+    is taken to be the first axis of the first tensor and of all others of that length; where that is wrong the model
+    will say so, and the caller takes the whole.
+    """
+    sizes = [leaf.shape[0] for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.dim()]
+    if not sizes or sizes[0] <= FEW:
+        return example
+    return map_tensors(lambda each: each[:FEW] if each.dim() and each.shape[0] == sizes[0] else each, example)
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:

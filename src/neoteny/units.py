@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from neoteny import numerics
-from neoteny.ports import ConsumerPort, Selection
+from neoteny.ports import ConsumerPort, Selection, put
 from neoteny.view import LiveGroup, Magnitudes, View
 
 Statistics = dict[str, Any]
@@ -138,11 +138,11 @@ def reset_units(
             if region.name in port.trained:
                 view.clear_state(region)
     for key in ("mean_activation", "utility"):
-        statistics[key][chosen] = 0.0
+        put(statistics[key], chosen, 0.0)
     for means in statistics["column_means"].values():
-        means[chosen] = 0.0
-    statistics["decay_power"][chosen] = 1.0
-    statistics["born"][chosen] = step
+        put(means, chosen, 0.0)
+    put(statistics["decay_power"], chosen, 1.0)
+    put(statistics["born"], chosen, step)
 
 
 def _means_seen(statistics: Statistics, port: ConsumerPort, chosen: tuple[Tensor, ...]) -> Tensor:

@@ -7,6 +7,7 @@ live tensors. Nothing is guessed: what is not understood is refused by name, wit
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from neoteny.kinds import kind_of, unwritable, width_in, width_out
 from neoteny.probe import Probe
 from neoteny.reading import read_place
 from neoteny.search import Search, group_notes
-from neoteny.stage import Stage, leaves
+from neoteny.stage import Stage, few_examples, leaves
 
 Norm = Literal["refuse", "accept"]
 
@@ -112,7 +113,8 @@ def trace(
 
     Args:
         model: any module; a compiled one is looked at through to the original.
-        example: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments.
+        example: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments. The first
+            few examples of a large one are used where the model accepts them.
         groups: declare the groups instead of finding them. Each is still checked.
         leave_out: names of layers (or of modules that hold layers) whose units shall not become a group.
         norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm): resetting such a
@@ -133,6 +135,10 @@ def trace(
           2  output layer: its values are the model's output
     """
     model = unwrap(model)
+    few = few_examples(example)
+    if few is not example:
+        with contextlib.suppress(ValueError):  # an axis that only looked like the batch: the whole example will tell
+            return trace(model, few, groups=groups, leave_out=leave_out, norm=norm)
     if groups is None:
         wiring = find(model, example, leave_out=leave_out, norm=norm)
     else:

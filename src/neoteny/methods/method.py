@@ -119,6 +119,16 @@ def check_choice(method: Method, name: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{type(method).__name__}: {name} must be one of {', '.join(choices)}; got {value!r}.{hint}")
 
 
+def move_nested(state: State, device: torch.device) -> None:
+    """Move the tensors of a nested dict to a device, in place; what was derived from them on the host is dropped."""
+    state.pop("arrays", None)
+    for key, value in state.items():
+        if isinstance(value, dict):
+            move_nested(value, device)
+        elif isinstance(value, Tensor):
+            state[key] = value.to(device)
+
+
 def copy_nested(source: State, target: State) -> None:
     """Copy tensors and numbers of one nested dict into another of the same structure, in place."""
     for key, value in source.items():

@@ -116,7 +116,7 @@ def test_a_tick_does_not_wait_for_the_device() -> None:
                 plastic.step()
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        assert min(plastic.replaced.values()) > 5
+        assert min(plastic.replaced.values()) >= 3
 
 
 @pytest.mark.parametrize("fused", [False, True])

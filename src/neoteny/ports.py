@@ -218,8 +218,9 @@ class ConsumerPort(BoundPort):
         kernel, stride, dilation = tuple(conv.kernel_size), tuple(conv.stride), tuple(conv.dilation)
         if len(kernel) == 1:
             image, kernel, stride, dilation = image.unsqueeze(-2), (1, *kernel), (1, *stride), (1, *dilation)
-        columns = F.unfold(image.unsqueeze(1), kernel, dilation=dilation, stride=stride)  # (N, taps, positions)
-        return columns.mean(-1)
+        # One image of N channels, not N images: the device is then asked once.
+        columns = F.unfold(image.unsqueeze(0), kernel, dilation=dilation, stride=stride)  # (1, N * taps, positions)
+        return columns.mean(-1).reshape(-1, self.taps)
 
 
 def _features_last(port: BoundPort, inputs: Tensor, run_axes: int) -> Tensor:

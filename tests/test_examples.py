@@ -47,13 +47,14 @@ def replaced_lines(printed: str) -> list[str]:
     return [line for line in printed.splitlines() if line.startswith("replaced: ")]
 
 
+BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+
+
 def test_the_readme_shows_the_drop_in_example() -> None:
     """Word for word, so that running examples/drop_in.py is running the README."""
-    readme, script = ROOT / "README.md", ROOT / "examples" / "drop_in.py"
-    blocks = (
-        re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.DOTALL | re.MULTILINE) if readme.exists() else []
-    )
-    if not blocks or not script.exists():
-        pytest.skip("README.md has no Python block, or examples/drop_in.py does not exist")
-    assert blocks[0].split() == script.read_text().split()
-    exec(compile(blocks[0], "README.md", "exec"), {"__name__": "__main__"})
+    assert BLOCKS[0].split() == (ROOT / "examples" / "drop_in.py").read_text().split()
+
+
+@pytest.mark.parametrize("block", BLOCKS[1:])
+def test_every_other_python_block_of_the_readme_runs(block: str) -> None:
+    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})

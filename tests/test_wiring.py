@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -652,3 +654,61 @@ def test_dead_units_are_judged_too() -> None:
     assert len(checked(model, torch.randn(3, 5))) == 2
     with pytest.raises(WiringError, match="still move"):
         trace(swapped, torch.randn(3, 5), groups=[UnitGroup("fc1", Port("fc2", torch.arange(7).roll(1)))])
+
+
+class _RunningMean:
+    """Statistics kept outside of the module system, as much reinforcement-learning code does."""
+
+    def __init__(self) -> None:
+        self.mean = torch.zeros(5)
+        self.array = np.zeros(5)
+        self.count = 0
+        self.seen: list[int] = []
+
+    def update(self, values: Tensor) -> None:
+        self.mean += values.detach().mean(0) - self.mean
+        self.array += values.mean(0).numpy(force=True)
+        self.count += 1
+        self.seen.append(len(values))
+
+
+class _Monitored(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 5), nn.Linear(5, 2)
+        self.monitor = _RunningMean()
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.first(x))
+        self.monitor.update(hidden)
+        return self.second(hidden)
+
+
+def test_state_in_plain_objects_is_left_as_it_was() -> None:
+    model = _Monitored()
+    model(torch.randn(4, 3))
+    monitor = model.monitor
+    kept = monitor.mean.clone(), monitor.array.copy(), monitor.count, list(monitor.seen)
+    assert len(trace(model, torch.randn(4, 3))) == 1
+    assert model.monitor is monitor
+    assert torch.equal(monitor.mean, kept[0])
+    assert np.array_equal(monitor.array, kept[1])
+    assert (monitor.count, monitor.seen) == kept[2:]
+
+
+@dataclasses.dataclass(slots=True)
+class _Output:
+    logits: Tensor
+
+
+class _Slotted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+
+    def forward(self, x: Tensor) -> _Output:
+        return _Output(self.net(x))
+
+
+def test_outputs_in_a_slotted_dataclass_are_seen() -> None:
+    assert [group.name for group in trace(_Slotted(), torch.randn(4, 3))] == ["net.0"]

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from neoteny import methods, metrics, nets, optim
-    from neoteny.attachment import Attachment, attach
+    from neoteny.attachment import Attachment, attach, detach
     from neoteny.diagnosis import diagnose
     from neoteny.groups import Port, UnitGroup
     from neoteny.initial import Initial
@@ -31,6 +31,7 @@ _HOMES = {
     "UnitGroup": "groups",
     "WiringError": "wiring",
     "attach": "attachment",
+    "detach": "attachment",
     "diagnose": "diagnosis",
     "stack": "stacking",
     "trace": "wiring",
@@ -49,6 +50,7 @@ __all__ = [
     "WiringError",
     "__version__",
     "attach",
+    "detach",
     "diagnose",
     "methods",
     "metrics",

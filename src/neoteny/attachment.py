@@ -6,9 +6,10 @@ with `auto=True`, the optimizer's post-step hook) lets every method act after th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,9 @@ from neoteny.summary import summarize
 from neoteny.view import LiveGroup, View
 from neoteny.wiring import Norm, Wiring, trace, unwrap
 
+# Weak on both sides: hooks keep an attachment alive, and a copied or saved model carries nothing of it.
+_ATTACHED: WeakKeyDictionary[nn.Module, WeakSet[Attachment]] = WeakKeyDictionary()
+
 
 class ModuleView(View):
     """The live tensors of one module and the state of its optimizer."""
@@ -36,22 +40,40 @@ class ModuleView(View):
         self.optimizer_state = OptimizerState(optimizer)
         self._model = model
         self._optimizer = optimizer
+        self._group_parameters: dict[str, list[str]] = {}
         self._modules = dict(model.named_modules())
-        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        self._trained = [name for name, value in model.named_parameters() if value.requires_grad and id(value) in owned]
-        self._owners = {name: self._owner(name) for name in self._names(groups)}
-        self._first = model.get_parameter(self._trained[0])
+        self._owners = {name: self._owner(name) for group in groups for name in group.tensors()}
+        self._first = optimizer.param_groups[0]["params"][0]
         self.seeds = torch.tensor(seed, dtype=torch.int64, device=self._first.device)
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
-        """Every trainable parameter that the optimizer owns."""
-        return {name: self._model.get_parameter(name) for name in self._trained}
+        """Every parameter that is trainable now and that the optimizer owns now: users freeze, unfreeze and add."""
+        owned = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        named = self._model.named_parameters()
+        return {name: value for name, value in named if value.requires_grad and id(value) in owned}
 
     def tensor(self, name: str) -> Tensor:
         """A parameter or buffer of a group, looked up anew: a user may have replaced or moved it."""
         module, key = self._owners[name]
-        return getattr(module, key)
+        value = module._parameters.get(key)
+        value = module._buffers.get(key) if value is None else value
+        if value is None:
+            raise ValueError(
+                f"{name} is no longer a parameter of its module: it was re-parametrised or removed after attach. Call "
+                "plastic.detach() and attach again."
+            )
+        return value
+
+    def trainable(self, group: LiveGroup) -> bool:
+        """Whether no parameter of the group was frozen since attach."""
+        return all(self.tensor(name).requires_grad for name in self._parameters_of(group))
+
+    def _parameters_of(self, group: LiveGroup) -> list[str]:
+        if group.name not in self._group_parameters:
+            names = [name for name in group.tensors() if self._owners[name][1] in self._owners[name][0]._parameters]
+            self._group_parameters[group.name] = names
+        return self._group_parameters[group.name]
 
     def gradient(self, name: str) -> Tensor | None:
         """The gradient in the parameter's `.grad`."""
@@ -73,16 +95,6 @@ class ModuleView(View):
     def _owner(self, name: str) -> tuple[nn.Module, str]:
         module, _, key = name.rpartition(".")
         return self._modules[module], key
-
-    @staticmethod
-    def _names(groups: Sequence[LiveGroup]) -> Iterable[str]:
-        for group in groups:
-            for port in (*group.producers, *group.consumers):
-                yield port.weight
-                if port.bias is not None:
-                    yield port.bias
-            for port in group.norms:
-                yield from port.fresh
 
 
 def attach(
@@ -126,9 +138,14 @@ def attach(
         >>> plastic.replaced
         {'0': 0}
     """
-    _check_arguments(model, optimizer, methods)
+    _check_arguments(model, optimizer, methods, seed)
     inner = unwrap(model)
     refuse_called(model)
+    if attachments(inner, optimizer):
+        raise ValueError(
+            "The model is already attached with this optimizer, and both attachments would act at every update. Pass "
+            "all methods in one attach(...), or take the earlier off first: plastic.detach() or neoteny.detach(model)."
+        )
     state_of = OptimizerState(optimizer)
     if not any(state_of.owns(parameter) for parameter in inner.parameters()):
         raise ValueError(
@@ -181,6 +198,7 @@ class Attachment:
         trained: bool,
     ) -> None:
         self.methods = methods
+        self.optimizer = optimizer
         self.wiring = wiring
         self.auto = auto
         self.trained = trained
@@ -188,7 +206,10 @@ class Attachment:
         self._states: list[State] = [method.init(view) for method in methods]
         self._recorder = Recorder(model, [name for method in methods for name in method.reads(view)])
         view.activations = self._recorder.inputs
-        self._watch = StepWatch(model, optimizer, self._before_update, self._tick if auto else None)
+        self._watch = StepWatch(optimizer, self._before_update, self._tick if auto else self._recorder.forget_excess)
+        self._watch.auto = auto
+        self._model = model
+        _ATTACHED.setdefault(model, WeakSet()).add(self)
         self._attached = True
 
     @property
@@ -231,8 +252,11 @@ class Attachment:
 
     def detach(self) -> None:
         """Remove every hook; the model and its optimizer go on as they are."""
+        if not self._attached:
+            return
         self._recorder.remove()
         self._watch.remove()
+        _ATTACHED[self._model].discard(self)
         self._attached = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -262,6 +286,9 @@ class Attachment:
     def __str__(self) -> str:
         return summarize(self.methods, self._states, self.view, self.wiring, self.seed, self.trained)
 
+    def _has_no_gradients(self) -> bool:
+        return all(parameter.grad is None for parameter in self._model.parameters())
+
     def _follow_device(self) -> None:
         """Move statistics and seed to where the model is now."""
         device = self.view.device()
@@ -275,7 +302,9 @@ class Attachment:
             for method, state in zip(self.methods, self._states, strict=True):
                 method.add_gradient(self.view, state)
 
-    def _tick(self) -> None:
+    def _tick(self, updates: int = 0) -> None:
+        if not self._recorder.has_inputs() and self._has_no_gradients():
+            return  # the optimizer updated another model's parameters
         self._recorder.check()
         self._follow_device()
         with torch.no_grad():
@@ -284,7 +313,18 @@ class Attachment:
         self._recorder.clear()
 
 
-def _check_arguments(model: nn.Module, optimizer: Optimizer, methods: tuple[Method, ...]) -> None:
+def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[Attachment]:
+    """The attachments that are at work on a model (with one optimizer, or with any)."""
+    return [each for each in _ATTACHED.get(model, ()) if optimizer is None or each.optimizer is optimizer]
+
+
+def detach(model: nn.Module) -> None:
+    """Detach whatever is attached to a model, where the attachment itself is no longer at hand."""
+    for each in attachments(unwrap(model)):
+        each.detach()
+
+
+def _check_arguments(model: nn.Module, optimizer: Optimizer, methods: tuple[Method, ...], seed: int | None) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"attach expects an nn.Module first; got {type(model).__name__}.")
     parallel = [nn.parallel.DistributedDataParallel, nn.DataParallel]
@@ -295,6 +335,8 @@ def _check_arguments(model: nn.Module, optimizer: Optimizer, methods: tuple[Meth
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"attach expects a torch.optim.Optimizer second; got {type(optimizer).__name__}.")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63):
+        raise ValueError(f"seed must be a 64-bit integer or None; got {seed!r}.")
     if not methods:
         raise ValueError("attach needs at least one method, e.g. neoteny.ContinualBackprop(replacement_rate=1e-4).")
     for method in methods:

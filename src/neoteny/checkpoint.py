@@ -37,7 +37,7 @@ def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any], also: Sequenc
     Raises:
         ValueError: says what was expected and what came.
     """
-    if not isinstance(saved, Mapping) or "states" not in saved or "version" not in saved:
+    if not isinstance(saved, Mapping) or not all(key in saved for key in mine):
         raise ValueError("Expected a state dict made by state_dict() of an attachment or stack; got something else.")
     if saved["version"] != mine["version"]:
         raise ValueError(f"Expected a state dict of version {mine['version']}; got version {saved['version']}.")

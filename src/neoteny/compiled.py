@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from neoteny.jit import compiler
 from neoteny.numerics import is_plain
@@ -39,7 +38,7 @@ def measure_compiled(
     """One tick of the running means and the utility of a group; False, and nothing done, if it is not of this kind."""
     if not group.plain_linear:
         return False
-    inputs = view.activations[group.reader.module]
+    inputs = view.activations[group.reader.module]  # its one consumer, so the group ran if and only if that did
     if len(inputs) != 1 or not is_plain(inputs[0]) or inputs[0].dtype != statistics["utility"].dtype:
         return False
     kernel = compiled_tick()
@@ -55,10 +54,9 @@ def measure_compiled(
         shape = (runs, group.units)
         names = ("mean_activation", "utility", "decay_power")
         decay = np.broadcast_to(np.asarray(decay_rate, dtype=np.float64), (runs,)).copy()
-        tiny = np.asarray(torch.finfo(inputs[0].dtype).tiny, dtype=incoming[0].dtype)
-        arrays = (*(statistics[name].numpy().reshape(shape) for name in names), decay, tiny)
+        arrays = (*(statistics[name].numpy().reshape(shape) for name in names), decay)
         statistics["arrays"] = arrays
-    mean, running, power, decay, tiny = arrays
+    mean, running, power, decay = arrays
     activations = inputs[0].numpy().reshape(runs, -1, group.units)
     kernel(
         activations,
@@ -70,7 +68,6 @@ def measure_compiled(
         producer.fan_in,
         outgoing[1],
         consumer.fan_out,
-        tiny,
         _KINDS[utility],
     )
     return True
@@ -84,7 +81,7 @@ def compiled_tick() -> Callable[..., None] | None:
         return None
 
     @compile_
-    def tick(h, mean, running, power, decay, incoming, fan_in, outgoing, fan_out, tiny, kind):  # pragma: no cover
+    def tick(h, mean, running, power, decay, incoming, fan_in, outgoing, fan_out, kind):  # pragma: no cover
         runs, examples, units = h.shape
         for n in range(runs):
             eta = decay[n]
@@ -93,6 +90,8 @@ def compiled_tick() -> Callable[..., None] | None:
                 for b in range(examples):
                     average += h[n, b, i]
                 average /= examples
+                if not np.isfinite(average):
+                    continue
                 power[n, i] *= eta
                 mean[n, i] += (1.0 - eta) * (average - mean[n, i])
                 if kind == 5:
@@ -109,7 +108,13 @@ def compiled_tick() -> Callable[..., None] | None:
                 if kind != 3:
                     instant *= outgoing[n, i] / fan_out
                 if kind == 0 or kind == 3:
-                    instant /= max(incoming[n, i] / fan_in, tiny[()])
-                running[n, i] += (1.0 - eta) * (instant - running[n, i])
+                    if incoming[n, i] > 0.0:
+                        instant /= incoming[n, i] / fan_in
+                    elif incoming[n, i] == 0.0:
+                        instant = 0.0
+                    else:
+                        instant = np.nan
+                if np.isfinite(instant):
+                    running[n, i] += (1.0 - eta) * (instant - running[n, i])
 
     return tick

@@ -172,12 +172,14 @@ def check(name: str, module: nn.Module, distribution: Distribution | ModuleDistr
         for candidate in NAMES[1:-2]
         if _close(spread, resolve(module, candidate).std, min(tolerance, 0.1))  # close enough to name it
     ]
+    measured = f"neoteny.Initial('normal', scale={spread:.4g})"
+    suggestion = repr(fitting[0]) if fitting else f"{{{name!r}: {measured}}}"
     hint = f" Its spread fits init={fitting[0]!r}." if fitting else ""
     raise ValueError(
         f"{name}: the initial distribution has a standard deviation of {distribution.std:.4g}, but the weights at "
         f"attach have {spread:.4g}, so new units would not look like the initial ones.{hint} Declare how the network "
-        f"was initialised, e.g. attach(..., init={(fitting or ['kaiming_uniform'])[0]!r}) or init={{{name!r}: "
-        "neoteny.Initial('normal', scale=...)}, or say that it is already trained: attach(..., trained=True)."
+        f"was initialised, e.g. attach(..., init={suggestion}), or say that it is already trained: "
+        "attach(..., trained=True)."
     )
 
 

@@ -58,7 +58,7 @@ class Recorder:
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
         modules = dict(model.named_modules())
-        self._hooks = [_InputHook(kept) for kept in self.inputs.values()]
+        self._hooks = [_InputHook(model, kept) for kept in self.inputs.values()]
         self._handles = [
             modules[name].register_forward_pre_hook(hook, with_kwargs=True)
             for name, hook in zip(self.inputs, self._hooks, strict=True)
@@ -71,13 +71,30 @@ class Recorder:
         for hook in self._hooks:
             hook.recorded_in_forward = False
 
+    def has_inputs(self) -> bool:
+        """Whether anything was recorded, or nothing had to be."""
+        return not self.inputs or any(self.inputs.values())
+
+    def forget_excess(self, updates: int) -> None:
+        """Keep memory bounded, and warn once, when updates go by without a tick."""
+        if updates == PATIENCE and self.inputs:
+            warnings.warn(
+                f"{PATIENCE} updates without plastic.step(): no unit is replaced. Call it after optimizer.step(), or "
+                "plastic.detach(). From now on only the latest activations are kept.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if updates >= PATIENCE:
+            for kept in self.inputs.values():
+                del kept[:-1]
+
     def check(self) -> None:
         """Refuse a tick for which nothing was recorded.
 
         Raises:
             ValueError: says the likely reasons.
         """
-        if self.inputs and not any(self.inputs.values()):
+        if not self.has_inputs():
             raise ValueError(
                 "The optimizer made an update, but no activations were recorded since the last one. Either the "
                 "training pass ran in eval mode (call model.train()), or the model was compiled and already called "
@@ -94,7 +111,8 @@ class Recorder:
 class _InputHook:
     """Forward pre-hook that keeps the module's first input."""
 
-    def __init__(self, kept: list[Tensor]) -> None:
+    def __init__(self, model: nn.Module, kept: list[Tensor]) -> None:
+        self.model = model  # its mode counts: a norm inside may be kept in eval mode for good
         self.kept = kept
         self.recorded_in_forward = False
 
@@ -105,9 +123,11 @@ class _InputHook:
         return _Inert, ()
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not (module.training and torch.is_grad_enabled()):
+        if not (self.model.training and torch.is_grad_enabled()):
             return
         value: Tensor = args[0] if args else next(iter(kwargs.values()))
+        if value.numel() == 0:
+            return
         if not torch.compiler.is_compiling():
             # Activation checkpointing runs the forward again inside the backward pass. The non-reentrant kind was
             # recorded in the forward pass already; the reentrant kind runs that one without gradients.
@@ -129,21 +149,19 @@ class StepWatch:
     """Watches an optimizer and the backward pass, to know whether an update was made since the last tick.
 
     Args:
-        model: its first trainable parameter tells of backward passes.
-        optimizer: gets a pre-step and a post-step hook.
+        optimizer: gets a pre-step and a post-step hook; its last parameter tells of backward passes.
         before: called before each update.
-        after: called after each update that was really made, or None.
+        after: called after each update that was really made, with the number of updates since the last tick.
     """
 
-    def __init__(
-        self, model: nn.Module, optimizer: Optimizer, before: Callable[[], None], after: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, before: Callable[[], None], after: Callable[[int], None]) -> None:
         self._optimizer = optimizer
         self._before = before
         self._after = after
         self._stepped = False
         self._backward = False
         self._unticked = 0
+        self.auto = False
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._handles: list[Any] = [
@@ -168,7 +186,10 @@ class StepWatch:
                 "plastic.step() before any backward pass: expected loss.backward(), optimizer.step(), then "
                 "plastic.step(), once each."
             )
-        if gradients and all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+        # A scaler that skips leaves gradients that are not finite; a user may have zeroed them since.
+        if any(bool(gradient.any()) for gradient in gradients) and all(
+            bool(torch.isfinite(gradient).all()) for gradient in gradients
+        ):
             raise ValueError(
                 "plastic.step() without an update: the gradients are finite but optimizer.step() has not run since "
                 "the last plastic.step(). Call it after optimizer.step()."
@@ -200,19 +221,13 @@ class StepWatch:
         found_inf = getattr(optimizer, "found_inf", None)  # a fused optimizer skips by itself
         if found_inf is not None and bool(found_inf):
             return
-        self._stepped = True
-        if self._after is not None:
-            self._after()
-            self._stepped = self._backward = False
+        if self.auto:
+            self._after(0)
+            self._backward = False
             return
+        self._stepped = True
         self._unticked += 1
-        if self._unticked == PATIENCE:
-            warnings.warn(
-                f"{PATIENCE} updates without plastic.step(): no unit is replaced, and the activations of every "
-                "training pass are kept until it is called. Call it after optimizer.step(), or plastic.detach().",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self._after(self._unticked)
 
     def _saw_backward(self, parameter: Tensor) -> None:
         self._backward = True

@@ -10,16 +10,22 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Forward = Callable[..., Any]
+# What a forward pass does not change in place, or what is watched otherwise.
+_CODE = (nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType)
+_NOT_FOLLOWED = (*_CODE, str, bytes, int, float, complex)
+_DEEPEST = 3  # plain objects inside plain objects: a simulator hung on a module is not copied whole
 FEW = 4
 """Examples that tracing needs: more than one, for batch norms in training mode."""
 
@@ -33,6 +39,8 @@ class Stage:
         self._attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
         self._containers: list[tuple[Any, Any]] = []
         self._tensors: list[tuple[Tensor, Tensor]] = []
+        self._loose: list[tuple[Tensor, Tensor]] = []  # tensors of plain objects, which no copy stands in for
+        self._arrays: list[tuple[np.ndarray, np.ndarray]] = []
         self._places: list[tuple[dict[str, Any], str, Tensor]] = []  # where buffers and tensor attributes are kept
         seen: set[int] = set()
         for live, attributes in self._attributes:
@@ -85,18 +93,31 @@ class Stage:
         for container, saved in self._containers:
             if container or saved:
                 _put_back_items(container, saved)
+        for array, kept in self._arrays:
+            if array.flags.writeable and array.shape == kept.shape:
+                array[...] = kept
+        for tensor, value in self._loose:
+            _put_back(tensor, value)
         _set_random_states(self._random)
 
-    def _remember(self, value: Any, seen: set[int]) -> None:
-        if not isinstance(value, (Tensor, dict, list, set, deque)) or id(value) in seen:
+    def _remember(self, value: Any, seen: set[int], depth: int = 0) -> None:
+        """Follow containers, and plain objects (a running normaliser, say) a few levels deep."""
+        if id(value) in seen or value is None or isinstance(value, _NOT_FOLLOWED):
             return
         seen.add(id(value))
         if isinstance(value, Tensor):
-            self._tensors.append((value, value.detach().clone()))
-            return
-        self._containers.append((value, dict(value) if isinstance(value, dict) else list(value)))
-        for item in value.values() if isinstance(value, dict) else value:
-            self._remember(item, seen)
+            (self._loose if depth else self._tensors).append((value, value.detach().clone()))
+        elif isinstance(value, np.ndarray):
+            self._arrays.append((value, value.copy()))
+        elif isinstance(value, (dict, list, set, deque)):
+            self._containers.append((value, dict(value) if isinstance(value, dict) else list(value)))
+            for item in value.values() if isinstance(value, dict) else value:
+                self._remember(item, seen, depth)
+        elif isinstance(value, tuple):
+            for item in value:
+                self._remember(item, seen, depth)
+        elif depth < _DEEPEST and isinstance(getattr(value, "__dict__", None), dict):
+            self._remember(value.__dict__, seen, depth + 1)
 
 
 def call(model: nn.Module, example: Any) -> Any:
@@ -150,7 +171,9 @@ def _walk(value: Any, seen: set[int]) -> Iterator[Tensor | float]:
         elif isinstance(value, (tuple, list, set, frozenset)):
             children = list(value)
         else:
-            children = list(getattr(value, "__dict__", {}).values())
+            slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+            children = [getattr(value, name) for name in slots if hasattr(value, name)]
+            children += getattr(value, "__dict__", {}).values()
         for child in children:
             yield from _walk(child, seen)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from neoteny.methods.method import Method, State
 from neoteny.optimizer_state import OptimizerState
@@ -23,10 +22,7 @@ def summarize(
     for method, state in zip(methods, states, strict=True):
         if method.needs_units:
             parts.append(_units_table(view, state))
-    notes = _notes(methods, view, trained)
-    if wiring is not None:
-        notes += [f"{group.name}: {note}" for group in wiring.groups for note in group.notes]
-        notes += [f"left out: {name} ({reason})" for name, reason in wiring.left_out.items()]
+    notes = _notes(view, trained) + ([] if wiring is None else _wiring_notes(methods, view, wiring))
     return "\n".join(parts + [f"- {note}" for note in notes])
 
 
@@ -51,15 +47,26 @@ def _units_table(view: View, state: State) -> str:
     return render(["group", "units", "replaced", "eligible", "age min/median/max", "utility min/median/max"], rows)
 
 
-def _notes(methods: Sequence[Method], view: View, trained: bool) -> list[str]:
+def _wiring_notes(methods: Sequence[Method], view: View, wiring: Wiring) -> list[str]:
+    """What concerns some groups or layers, one line a kind; `print(plastic.wiring)` has the reasons one by one."""
+    notes: list[str] = []
+    if any(getattr(method, "compensate", False) for method in methods):
+        silent = [port.module for group in view.groups for port in group.consumers if port.bias is None]
+        if silent:
+            notes.append(f"no bias to compensate in {', '.join(dict.fromkeys(silent))}")
+    kinds: dict[str, list[str]] = {}
+    for name, reason in wiring.left_out.items():
+        kinds.setdefault(reason.partition(":")[0], []).append(name)
+    notes += [f"left out, {kind}: {', '.join(names)}" for kind, names in kinds.items()]
+    if wiring.left_out or any(group.notes for group in wiring.groups):
+        notes.append("print(plastic.wiring) shows the unit groups and the reasons in full")
+    return notes
+
+
+def _notes(view: View, trained: bool) -> list[str]:
     notes: list[str] = []
     if trained:
         notes.append("the network was already trained at attach: every unit's age started at zero there")
-    compensating = any(getattr(method, "compensate", False) for method in methods)
-    for group in view.groups:
-        without = [port.module for port in group.consumers if port.bias is None]
-        if compensating and without:
-            notes.append(f"{group.name}: no bias to compensate in {', '.join(without)}")
     state: OptimizerState | None = getattr(view, "optimizer_state", None)
     if view.groups and state is not None and state.shares_step_count():
         name = type(state.optimizer).__name__
@@ -67,6 +74,4 @@ def _notes(methods: Sequence[Method], view: View, trained: bool) -> list[str]:
             f"torch.optim.{name} has one step count a tensor, so a reset weight's first steps are several step sizes "
             "long; neoteny.optim.Adam counts steps for each weight"
         )
-    if view.groups and torch.are_deterministic_algorithms_enabled():
-        notes.append("deterministic algorithms are on")
     return notes

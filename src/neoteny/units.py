@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neoteny import numerics
 from neoteny.ports import ConsumerPort, Selection, put
-from neoteny.view import LiveGroup, Magnitudes, View
+from neoteny.view import LiveGroup, Magnitudes, Reader, View
 
 Statistics = dict[str, Any]
 """Of one group: `mean_activation` and `utility` (*R, U) before correction, `decay_power` (*R, U) the decay rate to the
@@ -38,32 +38,45 @@ def new_statistics(view: View, group: LiveGroup, keep_column_means: bool) -> Sta
     }
 
 
-def read(view: View, group: LiveGroup, dtype: torch.dtype) -> list[Tensor]:
-    """The group's activations since the last tick, one (*R, B, U, positions) a forward pass."""
-    run_axes = len(view.runs)
-    return [group.reader.split(inputs, run_axes).to(dtype) for inputs in view.activations[group.reader.module]]
+def read(view: View, reader: Reader, dtype: torch.dtype) -> list[Tensor]:
+    """A group's activations since the last tick, one (*R, B, U, positions) a forward pass."""
+    return [reader.split(inputs, len(view.runs)).to(dtype) for inputs in view.activations[reader.module]]
 
 
 def update_means(
-    view: View, group: LiveGroup, statistics: Statistics, batches: list[Tensor], decay: float | tuple[float, ...]
+    view: View,
+    group: LiveGroup,
+    reader: Reader,
+    statistics: Statistics,
+    batches: list[Tensor],
+    decay: float | tuple[float, ...],
 ) -> None:
-    """One tick of the running means: f = decay * f + (1 - decay) * (mean over the examples)."""
-    mean = statistics["mean_activation"]
+    """One tick of the running means: f = decay * f + (1 - decay) * (mean over the examples).
+
+    A unit whose mean is not finite (a batch with NaN in it) keeps what it had.
+    """
+    mean, power = statistics["mean_activation"], statistics["decay_power"]
     rate = view.per_run(decay, mean, axes=1)
-    statistics["decay_power"].mul_(rate)
-    read = [numerics.example_mean(batch) for batch in batches]  # (*R, U, positions)
-    over_positions = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in read]
-    mean.lerp_(_average(over_positions, batches), 1.0 - rate)
-    if statistics["column_means"]:
-        rate = view.per_run(decay, mean, axes=3)
-        for port in group.means:
-            inputs = view.activations[port.module]
-            seen = read
-            if port is not group.reader:
-                parts = [port.split(each, len(view.runs)).to(mean.dtype) for each in inputs]
-                seen = [numerics.example_mean(part) for part in parts]
-            columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
-            statistics["column_means"][port.module].lerp_(_average(columns, inputs), 1.0 - rate)
+    means = [numerics.example_mean(batch) for batch in batches]  # (*R, U, positions)
+    over_positions = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in means]
+    observed = _average(over_positions, batches)
+    finite = torch.isfinite(observed)
+    before = 1.0 - power
+    power.copy_(torch.where(finite, power * rate, power))
+    mean.lerp_(torch.where(finite, observed, mean), 1.0 - rate)
+    for port in group.means if statistics["column_means"] else ():
+        kept: Tensor = statistics["column_means"][port.module]
+        inputs = view.activations.get(port.module)
+        if not inputs:
+            # This consumer did not run: its corrected means stay as they are while the correction goes on.
+            kept.mul_(torch.where(before > 0.0, (1.0 - power) / before, 1.0)[..., None, None])
+            continue
+        seen = means
+        if port is not reader:
+            seen = [numerics.example_mean(part) for part in read(view, port, mean.dtype)]
+        columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
+        observed = _average(columns, inputs)
+        kept.lerp_(torch.where(torch.isfinite(observed), observed, kept), 1.0 - view.per_run(decay, mean, axes=3))
 
 
 def correction(statistics: Statistics) -> Tensor:
@@ -72,7 +85,7 @@ def correction(statistics: Statistics) -> Tensor:
 
 
 def contribution(
-    view: View, group: LiveGroup, magnitudes: Magnitudes, batches: list[Tensor], centre: Tensor | None
+    group: LiveGroup, reader: Reader, magnitudes: Magnitudes, batches: list[Tensor], centre: Tensor | None
 ) -> Tensor:
     """Mean over examples of |h - centre| times the mean absolute outgoing weight, (*R, U).
 
@@ -82,7 +95,6 @@ def contribution(
     Args:
         centre: (*R, U) the mean activations; None for the uncentred contribution.
     """
-    reader = group.reader
     deviations = [_deviation(batch, centre, reader) for batch in batches]
     deviation = _average(deviations, batches)  # (*R, U, positions)
     total: Tensor | None = None
@@ -151,7 +163,7 @@ def _means_seen(statistics: Statistics, port: ConsumerPort, chosen: tuple[Tensor
     return statistics["mean_activation"][chosen][:, None, None] if means is None else means[chosen]
 
 
-def _deviation(batch: Tensor, centre: Tensor | None, reader: Any) -> Tensor:
+def _deviation(batch: Tensor, centre: Tensor | None, reader: Reader) -> Tensor:
     """(*R, U, columns): mean over examples, and over positions that are not columns of the reader."""
     distance = numerics.mean_deviation(batch, centre)
     columns = isinstance(reader, ConsumerPort) and reader.convolution is None

@@ -18,6 +18,9 @@ from neoteny.groups import UnitGroup
 from neoteny.initial import Declared, Distribution, ModuleDistribution, declared_for, resolve
 from neoteny.ports import ConsumerPort, NormPort, ProducerPort, Region
 
+Reader = ConsumerPort | NormPort
+"""Where activations are read."""
+
 
 class LiveGroup:
     """A unit group bound to the modules of a network: how to read its units and where to rewrite them.
@@ -46,7 +49,7 @@ class LiveGroup:
             resolve(modules[port.module], declared_for(port.module, init)) for port in group.producers
         ]
         readable = {port.module: port for port in (*self.norms, *self.consumers)}
-        self.reader = readable[group.read or group.consumers[0].module]
+        self.reader: Reader = readable[group.read or group.consumers[0].module]
         self.means = [port for port in self.consumers if not (port is self.reader and port.one_column_a_unit)]
         # One linear layer read by one linear layer, feature by feature: what the compiled tick understands.
         self.plain_linear = (
@@ -56,10 +59,19 @@ class LiveGroup:
             and all(port.in_order for port in (*self.producers, *self.consumers))
         )
 
-    def read_modules(self, consumers: bool) -> list[str]:
-        """Modules whose input must be recorded: the reader, and every consumer if `consumers`."""
-        names = [self.reader.module, *(port.module for port in self.means if consumers)]
-        return list(dict.fromkeys(names))
+    def read_modules(self) -> list[str]:
+        """Modules whose input must be recorded: the reader and every consumer."""
+        return list(dict.fromkeys([self.reader.module, *(port.module for port in self.consumers)]))
+
+    def reading(self, activations: Mapping[str, list[Tensor]]) -> Reader | None:
+        """The port to read at this tick: the reader, else a consumer that ran; None if the group did not run."""
+        return next((port for port in (self.reader, *self.consumers) if activations.get(port.module)), None)
+
+    def tensors(self) -> list[str]:
+        """Names of all parameters and buffers that a reset may write."""
+        ports = (*self.producers, *self.consumers)
+        names = [name for port in ports for name in (port.weight, port.bias) if name is not None]
+        return [*names, *(name for port in self.norms for name in port.fresh)]
 
 
 class View:
@@ -94,6 +106,10 @@ class View:
     def gradient_scale(self) -> float | Tensor:
         """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
         return 1.0
+
+    def trainable(self, group: LiveGroup) -> bool:
+        """Whether all weights of a group may be changed now."""
+        return True
 
     def clear_state(self, region: Region) -> None:
         """Put the optimizer's per-element state of the region back to its initial value."""

@@ -36,8 +36,6 @@ Utility = Literal["overall", "mean_corrected_contribution", "contribution", "ada
 Count = Literal["eligible", "layer"]
 Distribution = Literal["uniform", "normal"]
 
-TINY = float(np.finfo(np.float64).tiny)
-
 
 class Optimizer(Protocol):
     """A gradient rule whose per-weight state can be cleared: state[name][layer] is a (weight, bias) pair of arrays."""
@@ -111,13 +109,13 @@ def step_utility(utility: Utility, magnitude: float, centred: float, out_mag: fl
         in_mag: mean absolute incoming weight.
     """
     if utility == "overall":
-        return centred * out_mag / max(in_mag, TINY)
+        return centred * out_mag / in_mag if in_mag > 0.0 else 0.0
     if utility == "mean_corrected_contribution":
         return centred * out_mag
     if utility == "contribution":
         return magnitude * out_mag
     if utility == "adaptation":
-        return 1.0 / max(in_mag, TINY)
+        return 1.0 / in_mag if in_mag > 0.0 else 0.0
     if utility == "weight_magnitude":
         return out_mag
     raise ValueError(f"expected a utility of the paper other than 'random', got {utility!r}")

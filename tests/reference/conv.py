@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import philox
-from .cbp import TINY, Count, Distribution, Utility, choose_units, draw_incoming
+from .cbp import Count, Distribution, Utility, choose_units, draw_incoming
 
 Arrays = list[tuple[np.ndarray, np.ndarray]]  # a (weight, bias) pair for every layer
 
@@ -91,7 +91,9 @@ def step_utilities(
         out_mag = np.mean(np.abs(outgoing_columns(consumer, len(incoming))[:, c]), axis=0)  # (columns,)
         if consumer.ndim == 4:
             out_mag = np.full(values.shape[2], np.mean(out_mag))  # every position meets every tap
-        in_mag = max(float(np.mean(np.abs(incoming[c]))), TINY)
+        in_mag = float(np.mean(np.abs(incoming[c])))
+        if in_mag == 0.0 and utility in ("overall", "adaptation"):
+            continue  # a constant unit has no utility
         magnitude = np.mean(np.abs(values[:, c]), axis=0)  # (positions,)
         centred = np.mean(np.abs(values[:, c] - mean_hat[c]), axis=0)  # (positions,)
         if utility == "overall":

@@ -20,7 +20,7 @@ from neoteny.compiled import measure_compiled
 from neoteny.methods.method import Method, State, check_choice, check_number, copy_nested
 from neoteny.ports import Selection
 from neoteny.schedule import Schedule
-from neoteny.view import LiveGroup, Magnitudes, View
+from neoteny.view import LiveGroup, Magnitudes, Reader, View
 
 UTILITIES = (
     "overall",
@@ -76,8 +76,8 @@ class ContinualBackprop(Method):
             raise TypeError(f"ContinualBackprop: compensate must be True or False; got {self.compensate!r}.")
 
     def reads(self, view: View) -> list[str]:
-        """Every group's reader, and its consumers where their column means are needed."""
-        names = [name for group in view.groups for name in group.read_modules(self.compensate)]
+        """Every group's reader and consumers."""
+        names = [name for group in view.groups for name in group.read_modules()]
         return list(dict.fromkeys(names))
 
     def init(self, view: View) -> State:
@@ -101,10 +101,11 @@ class ContinualBackprop(Method):
         magnitudes = view.magnitudes()
         due: list[tuple[LiveGroup, State, Selection]] = []
         for group in view.groups:
-            if not view.activations.get(group.reader.module):
-                continue  # this part of the network did not run: nothing to learn about its units
+            reader = group.reading(view.activations)
+            if reader is None or not view.trainable(group):
+                continue  # this part of the network did not run, or is frozen: its units do not age
             statistics = state[group.name]
-            self._measure(view, group, statistics, magnitudes)
+            self._measure(view, group, reader, statistics, magnitudes)
             counts = statistics["schedule"].tick()
             if counts is not None:
                 due.append((group, statistics, self._choose(view, group, statistics, counts)))
@@ -132,31 +133,32 @@ class ContinualBackprop(Method):
             schedule.load(values["schedule"]["step"], values["schedule"]["accumulator"], born)
             statistics["replaced"] = np.asarray(values["replaced"], dtype=np.int64)
 
-    def _measure(self, view: View, group: LiveGroup, statistics: State, magnitudes: Magnitudes) -> None:
+    def _measure(self, view: View, group: LiveGroup, reader: Reader, statistics: State, magnitudes: Magnitudes) -> None:
         """One tick of the running means and of the utility."""
         if measure_compiled(view, group, statistics, magnitudes, self.decay_rate, self.utility):
             return
         mean: Tensor = statistics["mean_activation"]
-        batches = units.read(view, group, mean.dtype)
-        units.update_means(view, group, statistics, batches, self.decay_rate)
+        batches = units.read(view, reader, mean.dtype)
+        units.update_means(view, group, reader, statistics, batches, self.decay_rate)
         if self.utility == "random":
             return
         if self.utility in ("overall", "mean_corrected_contribution"):
             centre = mean / units.correction(statistics)
-            utility = units.contribution(view, group, magnitudes, batches, centre)
+            utility = units.contribution(group, reader, magnitudes, batches, centre)
         elif self.utility == "contribution":
-            utility = units.contribution(view, group, magnitudes, batches, None)
+            utility = units.contribution(group, reader, magnitudes, batches, None)
         elif self.utility == "weight_magnitude":
             total: Any = sum(magnitudes.outgoing(port).mean(-1) for port in group.consumers)
             utility = total / sum(port.fan_out for port in group.consumers)
         else:
             utility = torch.ones_like(mean)
         if self.utility in ("overall", "adaptation"):
-            # A unit without incoming weights would divide by zero.
-            incoming = magnitudes.incoming(group).to(mean.dtype).clamp_min(torch.finfo(mean.dtype).tiny)
-            utility = utility / incoming
+            # A unit without incoming weights is a constant, and of no use: it must not live for ever on 1 / 0.
+            incoming = magnitudes.incoming(group).to(mean.dtype)
+            utility = (utility / incoming).masked_fill(incoming == 0.0, 0.0)
         running: Tensor = statistics["utility"]
-        running.lerp_(utility.to(running.dtype), 1.0 - view.per_run(self.decay_rate, running, axes=1))
+        utility = torch.where(torch.isfinite(utility), utility, running).to(running.dtype)
+        running.lerp_(utility, 1.0 - view.per_run(self.decay_rate, running, axes=1))
 
     def _choose(self, view: View, group: LiveGroup, statistics: State, counts: np.ndarray) -> Selection:
         """The `counts` eligible units of lowest utility in each run; ties go to the lowest index."""

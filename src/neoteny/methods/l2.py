@@ -13,6 +13,8 @@ def add_shrinkage(view: View, strength: float | tuple[float, ...]) -> None:
     for name, parameter in view.parameters.items():
         gradient = view.gradient(name)
         if gradient is not None:
+            if gradient.is_sparse:
+                raise TypeError(f"{name} has sparse gradients, but a loss term on all weights needs dense ones.")
             factor = view.per_run(strength, parameter, axes=parameter.dim() - len(view.runs)) * view.gradient_scale()
             gradient.add_(parameter.detach() * factor)
 

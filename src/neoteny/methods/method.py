@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,11 +95,11 @@ def check_number(
         whole: whether the value must be an integer.
     """
     value = getattr(method, name)
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, Sequence) and not isinstance(value, str):
-        value = tuple(value)
-        object.__setattr__(method, name, value)
+        value = tuple(each.item() if isinstance(each, (Tensor, np.generic)) else each for each in value)
+    object.__setattr__(method, name, value)
     upper = f"{high:g}{')' if below_high else ']'}" if math.isfinite(high) else "inf)"
     expected = f"{'an integer' if whole else 'a number'} in [{low:g}, {upper}"
     for number in value if isinstance(value, tuple) else (value,):

@@ -65,7 +65,8 @@ def loose_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     for name, parameter in model.named_parameters():
         owner = name.rpartition(".")[0]
         inside = any(owner == other or owner.startswith(f"{other}.") or not other for other in watched)
-        if not inside and not isinstance(model.get_submodule(owner), nn.PReLU):
+        shared_slope = isinstance(model.get_submodule(owner), nn.PReLU) and parameter.numel() == 1
+        if not inside and not shared_slope:  # one slope for all units belongs to no unit
             loose[name] = parameter
     return loose
 

@@ -277,6 +277,9 @@ def _probe(stage: Stage) -> Probe:
         raise ValueError("expected the model to return at least one tensor; found none in what it returned.")
     spoilt = [name for name in probe.order for kept in probe.kept[name] for leaf in leaves(kept) if _not_a_number(leaf)]
     if spoilt or any(_not_a_number(leaf) for leaf in probe.outputs):
+        broken = [name for name, value in stage.model.named_parameters() if not bool(torch.isfinite(value).all())]
+        if broken:
+            raise ValueError(f"expected finite weights; the network has diverged: {', '.join(broken)} are not finite.")
         where = f" (first in {spoilt[0]})" if spoilt else ""
         raise ValueError(f"expected finite activations; the model gives NaN on the example{where}: pass another one.")
     return probe

@@ -193,3 +193,37 @@ def test_the_printout_tells_of_torchs_shared_step_count_and_names_the_remedy() -
     assert "neoteny.optim.Adam counts steps for each weight" in notes[torch.optim.Adam]
     assert "one step count" not in notes[torch.optim.SGD]
     assert "one step count" not in notes[neoteny.optim.Adam]
+
+
+class _EagerState(torch.optim.SGD):
+    """An optimizer that makes its state in the constructor, as Adagrad does in older versions of torch."""
+
+    def __init__(self, params: Any, lr: float = 0.05, start: float = 0.25) -> None:
+        super().__init__(params, lr)
+        for group in self.param_groups:
+            group["start"] = start
+            for parameter in group["params"]:
+                self.state[parameter]["total"] = torch.full_like(parameter, start)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["total"] += parameter.grad.abs()
+                parameter -= group["lr"] * parameter.grad / self.state[parameter]["total"]
+
+
+def test_state_made_in_the_constructor_is_known_too() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    optimizer = _EagerState(model.parameters(), start=0.5)
+    method = neoteny.ContinualBackprop(1.0, 3)
+    plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(2, 4), seed=1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).square().mean().backward()
+        optimizer.step()
+        plastic.step()
+    assert plastic.replaced == {"0": 6}  # all at once, just now
+    assert torch.equal(optimizer.state[model[0].weight]["total"], torch.full((6, 4), 0.5))
+    assert torch.equal(optimizer.state[model[2].weight]["total"], torch.full((2, 6), 0.5))

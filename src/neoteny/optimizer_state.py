@@ -8,6 +8,7 @@ takes one step on a parameter of zeros with a gradient of zeros, and what its st
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import OrderedDict, defaultdict
 from typing import Any
 
@@ -93,28 +94,46 @@ def initial_state(optimizer: Optimizer, group_number: int, like: Tensor) -> dict
     """
     trial = torch.nn.Parameter(torch.zeros((2,) * like.dim(), dtype=like.dtype, device=like.device))
     trial.grad = torch.zeros_like(trial)
-    options = {key: value for key, value in optimizer.param_groups[group_number].items() if key != "params"}
-    twin = copy.copy(optimizer)
-    twin.state = defaultdict(dict)
-    twin.param_groups = [{**copy.deepcopy(options), "params": [trial]}]
-    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
-        setattr(twin, name, OrderedDict())
-    try:
-        # The class's function: a scheduler may have wrapped the instance's `step`.
-        with torch.random.fork_rng(devices=[like.device] if like.device.type == "cuda" else []):
-            type(optimizer).step(twin)
-    except Exception as error:
+    group = optimizer.param_groups[group_number]
+    options = copy.deepcopy({key: value for key, value in group.items() if key != "params"})
+    errors: list[Exception] = []
+    for make in (_copied, _constructed):
+        try:
+            twin = make(optimizer, options, trial)
+            # The class's function: a scheduler may have wrapped the instance's `step`.
+            with torch.random.fork_rng(devices=[like.device] if like.device.type == "cuda" else []):
+                type(optimizer).step(twin)
+            break
+        except Exception as error:
+            errors.append(error)
+    else:
         raise TypeError(
-            f"{type(optimizer).__name__} could not take a trial step on zeros ({error}), so the initial value of its "
-            "per-weight state is not known. Give it a method `clear_elements(parameter, region)` that calls "
+            f"{type(optimizer).__name__} could not take a trial step on zeros ({errors[0]}), so the initial value of "
+            "its per-weight state is not known. Give it a method `clear_elements(parameter, region)` that calls "
             "`region.write(state_tensor, value)` for each of its state tensors."
-        ) from error
+        ) from errors[0]
     state: dict[str, Any] = twin.state[trial]
     return {
         key: value.detach().flatten()[0].clone()
         for key, value in state.items()
         if isinstance(value, Tensor) and value.numel() > 0
     }
+
+
+def _copied(optimizer: Optimizer, options: dict[str, Any], trial: Tensor) -> Optimizer:
+    """A shallow copy that owns the trial parameter alone; needs to know nothing of the class."""
+    twin = copy.copy(optimizer)
+    twin.state = defaultdict(dict)
+    twin.param_groups = [{**options, "params": [trial]}]
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        setattr(twin, name, OrderedDict())
+    return twin
+
+
+def _constructed(optimizer: Optimizer, options: dict[str, Any], trial: Tensor) -> Optimizer:
+    """A new optimizer with the same options, for classes that make their state in the constructor."""
+    known = inspect.signature(type(optimizer).__init__).parameters
+    return type(optimizer)([trial], **{key: value for key, value in options.items() if key in known})
 
 
 def covers(value: Tensor, parameter: Tensor, region: Region) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -247,12 +247,36 @@ class _ChainForward(_Forward):
                 continue
             if name in self._reads:
                 recorded[name] = value
-            weight, bias = tensors[f"{name}.weight"].transpose(-1, -2), tensors.get(f"{name}.bias")
+            weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
             lead = value.shape[1:-1]
             flat = value if len(lead) == 1 else value.reshape(len(value), -1, value.shape[-1])
-            value = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
+            value = cast(Tensor, _StackedLinear.apply(flat, weight, bias))
             value = value if len(lead) == 1 else value.unflatten(1, lead)
         return value, recorded
+
+
+class _StackedLinear(torch.autograd.Function):
+    """n linear layers at once: x (n, B, in), weight (n, out, in), bias (n, out).
+
+    What autograd would give, but with weight gradients in the layout of the weights: the update with a transposed
+    gradient costs more than all the rest of a step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        transposed = weight.transpose(-1, -2)
+        return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,), (x, weight) = gradients, ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        return (
+            torch.bmm(gradient, weight) if for_x else None,
+            torch.bmm(gradient.transpose(-1, -2), x) if for_weight else None,
+            gradient.sum(1) if for_bias else None,
+        )
 
 
 class _VmapForward(_Forward):

@@ -1,6 +1,8 @@
-"""One torch thread: on shared cores several threads a process cost more time than they save."""
+"""What tests share: one torch thread each, and double precision for those that compare numbers closely."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -8,4 +10,15 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
+    """On shared cores several threads a process cost more time than they save."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """Float64 parameters and a fixed seed."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(before)

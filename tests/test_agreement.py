@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +23,7 @@ INPUTS, HIDDEN, OUTPUTS = 4, (5, 4), 2
 SEED = -77
 
 
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    """Float64 parameters, a fixed seed and one thread in every test."""
-    before, threads = torch.get_default_dtype(), torch.get_num_threads()
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,7 @@ import neoteny
 from neoteny.methods import SGD, Adam, Method
 from neoteny.ports import Region
 
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    """Float64 parameters, a fixed seed and one thread in every test."""
-    before, threads = torch.get_default_dtype(), torch.get_num_threads()
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def make_net() -> nn.Sequential:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,16 +33,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 CASES = [(name, options) for name in OPTIMIZERS if name not in REFUSED for options in OPTIONS.get(name, [{}])]
 
 
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    """Float64 parameters, a fixed seed and one thread in every test."""
-    before, threads = torch.get_default_dtype(), torch.get_num_threads()
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def make_net(bias: bool = True) -> nn.Sequential:

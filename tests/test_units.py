@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,17 +13,7 @@ from torch import Tensor, nn
 
 import neoteny
 
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    """Float64 parameters, a fixed seed and one thread in every test."""
-    before, threads = torch.get_default_dtype(), torch.get_num_threads()
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 class Heads(nn.Module):

@@ -34,6 +34,7 @@ class ModuleView(View):
     """The live tensors of one module and the state of its optimizer."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, groups: Sequence[LiveGroup], seed: int) -> None:
+        super().__init__()
         self.runs = ()
         self.groups = groups
         self.activations = {}

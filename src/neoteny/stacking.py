@@ -26,6 +26,8 @@ from neoteny.view import LiveGroup, View
 from neoteny.wiring import Norm, Wiring, trace
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Forward = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
+"""Runs all networks at once: (tensors, inputs) -> outputs and the recorded inputs of some modules."""
 ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.GELU, nn.Identity)
 
 
@@ -40,6 +42,7 @@ class StackView(View):
     """The stacked tensors of n networks."""
 
     def __init__(self, modules: Sequence[nn.Module], groups: Sequence[LiveGroup], seeds: Sequence[int]) -> None:
+        super().__init__()
         parameters, buffers = stack_module_state(list(modules))
         self.runs = (len(modules),)
         self.groups = groups
@@ -134,7 +137,7 @@ class Stack:
         self._states: list[State] = [method.init(view) for method in methods]
         view.optimizers = [pair for pair in zip(methods, self._states, strict=True) if pair[0].is_optimizer]
         reads = dict.fromkeys(name for method in methods for name in method.reads(view))
-        self._forward: _Forward = (
+        self._forward: Forward = (
             _ChainForward(self._template, reads) if _chain(template) else _VmapForward(self._template, reads)
         )
 
@@ -224,14 +227,7 @@ class Stack:
             )
 
 
-class _Forward:
-    """Runs all networks at once: (tensors, inputs) -> outputs and the recorded inputs of some modules."""
-
-    def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        raise NotImplementedError
-
-
-class _ChainForward(_Forward):
+class _ChainForward:
     """A chain of linear layers and elementwise activations as batched matrix products."""
 
     def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
@@ -279,7 +275,7 @@ class _StackedLinear(torch.autograd.Function):
         )
 
 
-class _VmapForward(_Forward):
+class _VmapForward:
     """Any module under vmap; hooks hand the recorded inputs out of the mapped function."""
 
     def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:

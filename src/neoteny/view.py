@@ -7,6 +7,7 @@ one over stacked parameters. Every tensor has the run axes R first, and all othe
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,7 +75,7 @@ class LiveGroup:
         return [*names, *(name for port in self.norms for name in port.fresh)]
 
 
-class View:
+class View(ABC):
     """What a method sees: parameters, gradients, unit groups, recorded activations, seeds.
 
     Attributes:
@@ -90,18 +91,22 @@ class View:
     groups: Sequence[LiveGroup]
     activations: dict[str, list[Tensor]]
 
+    def __init__(self) -> None:
+        self._per_run: dict[Any, Tensor] = {}
+        self._magnitudes: Magnitudes | None = None
+
     @property
+    @abstractmethod
     def parameters(self) -> Mapping[str, Tensor]:
         """Every trainable parameter by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tensor(self, name: str) -> Tensor:
         """A parameter or buffer by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gradient(self, name: str) -> Tensor | None:
         """The gradient of a parameter, to be changed in place."""
-        raise NotImplementedError
 
     def gradient_scale(self) -> float | Tensor:
         """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
@@ -111,28 +116,26 @@ class View:
         """Whether all weights of a group may be changed now."""
         return True
 
+    @abstractmethod
     def clear_state(self, region: Region) -> None:
         """Put the optimizer's per-element state of the region back to its initial value."""
-        raise NotImplementedError
 
     def per_run(self, value: float | tuple[float, ...], like: Tensor, axes: int) -> float | Tensor:
         """A hyperparameter ready to broadcast against tensors with `axes` axes after the run axes."""
         if isinstance(value, (int, float)):
             return value
         key = (value, like.dtype, like.device, axes)
-        cache: dict[Any, Tensor] = self.__dict__.setdefault("_per_run", {})
-        if key not in cache:
+        if key not in self._per_run:
             tensor = torch.tensor(value, dtype=like.dtype, device=like.device)
-            cache[key] = tensor.reshape(self.runs + (1,) * axes)
-        return cache[key]
+            self._per_run[key] = tensor.reshape(self.runs + (1,) * axes)
+        return self._per_run[key]
 
     def magnitudes(self) -> Magnitudes:
         """Sums of absolute weights as they are now."""
-        found: Magnitudes | None = self.__dict__.get("_magnitudes")
-        if found is None:
-            found = self.__dict__["_magnitudes"] = Magnitudes(self)
-        found.forget()
-        return found
+        if self._magnitudes is None:
+            self._magnitudes = Magnitudes(self)
+        self._magnitudes.forget()
+        return self._magnitudes
 
 
 class Magnitudes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,15 +16,7 @@ from neoteny import rng
 from neoteny.nets import MLP, ConvNet, Dropout, OnlineNorm
 from reference.online_norm import NaiveOnlineNorm
 
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    """Float64 parameters and a fixed seed in every test."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def train_alone(net: nn.Module, inputs: Tensor, step_size: float) -> Tensor:

@@ -33,14 +33,14 @@ _ATTACHED: WeakKeyDictionary[nn.Module, WeakSet[Attachment]] = WeakKeyDictionary
 class ModuleView(View):
     """The live tensors of one module and the state of its optimizer."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, groups: Sequence[LiveGroup], seed: int) -> None:
+    def __init__(self, model: nn.Module, state: OptimizerState, groups: Sequence[LiveGroup], seed: int) -> None:
         super().__init__()
         self.runs = ()
         self.groups = groups
         self.activations = {}
-        self.optimizer_state = OptimizerState(optimizer)
+        self.optimizer_state = state
         self._model = model
-        self._optimizer = optimizer
+        self._optimizer = optimizer = state.optimizer
         self._group_parameters: dict[str, list[str]] = {}
         self._modules = dict(model.named_modules())
         self._owners = {name: self._owner(name) for group in groups for name in group.tensors()}
@@ -174,8 +174,7 @@ def attach(
                 state_of.prepare(inner.get_parameter(port.weight))
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
-    view = ModuleView(inner, optimizer, live, seed)
-    view.optimizer_state = state_of
+    view = ModuleView(inner, state_of, live, seed)
     return Attachment(inner, optimizer, methods, view, wiring, auto=auto, trained=trained)
 
 
@@ -207,8 +206,8 @@ class Attachment:
         self._states: list[State] = [method.init(view) for method in methods]
         self._recorder = Recorder(model, [name for method in methods for name in method.reads(view)])
         view.activations = self._recorder.inputs
-        self._watch = StepWatch(optimizer, self._before_update, self._tick if auto else self._recorder.forget_excess)
-        self._watch.auto = auto
+        after = self._tick if auto else self._recorder.forget_excess
+        self._watch = StepWatch(optimizer, self._before_update, after, auto=auto)
         self._model = model
         _ATTACHED.setdefault(model, WeakSet()).add(self)
         self._attached = True

@@ -152,16 +152,19 @@ class StepWatch:
         optimizer: gets a pre-step and a post-step hook; its last parameter tells of backward passes.
         before: called before each update.
         after: called after each update that was really made, with the number of updates since the last tick.
+        auto: whether `after` is the tick itself.
     """
 
-    def __init__(self, optimizer: Optimizer, before: Callable[[], None], after: Callable[[int], None]) -> None:
+    def __init__(
+        self, optimizer: Optimizer, before: Callable[[], None], after: Callable[[int], None], *, auto: bool
+    ) -> None:
         self._optimizer = optimizer
         self._before = before
         self._after = after
         self._stepped = False
         self._backward = False
         self._unticked = 0
-        self.auto = False
+        self._auto = auto
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._handles: list[Any] = [
@@ -221,7 +224,7 @@ class StepWatch:
         found_inf = getattr(optimizer, "found_inf", None)  # a fused optimizer skips by itself
         if found_inf is not None and bool(found_inf):
             return
-        if self.auto:
+        if self._auto:
             self._after(0)
             self._backward = False
             return

@@ -1,0 +1,127 @@
+"""Claim: a sentence of the paper that a table of results can speak for or against."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from neoteny.report.statistics import Estimate
+
+FEWEST_RUNS = 3
+"""With fewer runs an interval says nothing."""
+
+
+class Outcome(enum.StrEnum):
+    """What the numbers say."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An outcome with the numbers and the interval behind it."""
+
+    outcome: Outcome
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement, where the paper makes it, and its check.
+
+    Args:
+        name: short and unique within the experiment, in lower case with dashes.
+        statement: in our own words.
+        source: the paper's figure or section, for example "Figure 5a" or "Section 4".
+        check: from the frame (`statistics`) to a verdict.
+        scale: "any", or "paper" for a statement about numbers that only the paper's own scale can test; elsewhere the
+            verdict is inconclusive without looking.
+    """
+
+    name: str
+    statement: str
+    source: str
+    check: Callable[[pd.DataFrame], Verdict]
+    scale: str = "any"
+
+    def judge(self, frame: pd.DataFrame) -> Verdict:
+        """The verdict on these results."""
+        if frame.empty:
+            return Verdict(Outcome.INCONCLUSIVE, "no finished runs")
+        scales = set(frame["scale"].unique())
+        if self.scale == "paper" and scales != {"paper"}:
+            return Verdict(Outcome.INCONCLUSIVE, f"needs the paper's scale; these runs are {', '.join(sorted(scales))}")
+        return self.check(frame)
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """A statement that these results cannot test, and why."""
+
+    statement: str
+    source: str
+    reason: str
+
+
+def above(difference: Estimate, threshold: float = 0.0, what: str = "") -> Verdict:
+    """Whether a difference is above a threshold: holds or fails when its whole interval is on one side.
+
+    Example:
+        >>> above(Estimate(0.5, 0.4, 0.6, 30)).outcome.value
+        'holds'
+    """
+    evidence = f"{what + ': ' if what else ''}{difference}" + (f" against {threshold:g}" if threshold else "")
+    if difference.runs < FEWEST_RUNS:
+        return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; fewer than {FEWEST_RUNS} runs" if difference.runs else
+                       f"{what + ': ' if what else ''}not in these results")
+    if math.isnan(difference.mean):
+        return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; some runs diverged")
+    if difference.low > threshold:
+        return Verdict(Outcome.HOLDS, evidence)
+    if difference.high < threshold:
+        return Verdict(Outcome.FAILS, evidence)
+    return Verdict(Outcome.INCONCLUSIVE, evidence)
+
+
+def below(difference: Estimate, threshold: float = 0.0, what: str = "") -> Verdict:
+    """Whether a difference is below a threshold."""
+    mirrored = above(Estimate(-difference.mean, -difference.high, -difference.low, difference.runs), -threshold)
+    shown = above(difference, threshold, what)
+    return Verdict(mirrored.outcome, shown.evidence)
+
+
+def near(value: Estimate, target: float, tolerance: float, what: str = "") -> Verdict:
+    """Whether a value is within a tolerance of a target: holds if its interval is inside, fails if it is outside."""
+    shown = above(value, target, what)
+    evidence = f"{shown.evidence} +- {tolerance:g}"
+    if value.runs < FEWEST_RUNS or math.isnan(value.mean):
+        return shown
+    if target - tolerance <= value.low and value.high <= target + tolerance:
+        return Verdict(Outcome.HOLDS, evidence)
+    if value.high < target - tolerance or value.low > target + tolerance:
+        return Verdict(Outcome.FAILS, evidence)
+    return Verdict(Outcome.INCONCLUSIVE, evidence)
+
+
+def all_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """Holds if all hold, fails if one fails."""
+    outcomes = [verdict.outcome for verdict in verdicts]
+    evidence = "; ".join(verdict.evidence for verdict in verdicts) or "not in these results"
+    if not outcomes or (Outcome.FAILS not in outcomes and Outcome.INCONCLUSIVE in outcomes):
+        return Verdict(Outcome.INCONCLUSIVE, evidence)
+    return Verdict(Outcome.FAILS if Outcome.FAILS in outcomes else Outcome.HOLDS, evidence)
+
+
+def any_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """Holds if one holds, fails if all fail."""
+    outcomes = [verdict.outcome for verdict in verdicts]
+    evidence = "; ".join(verdict.evidence for verdict in verdicts) or "not in these results"
+    if not outcomes or (Outcome.HOLDS not in outcomes and Outcome.INCONCLUSIVE in outcomes):
+        return Verdict(Outcome.INCONCLUSIVE, evidence)
+    return Verdict(Outcome.HOLDS if Outcome.HOLDS in outcomes else Outcome.FAILS, evidence)

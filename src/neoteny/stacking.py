@@ -187,6 +187,19 @@ class Stack:
         for method, state in zip(self.methods, self._states, strict=True):
             method.task_boundary(self.view, state)
 
+    @torch.no_grad()
+    def zero_layer(self, name: str) -> None:
+        """Set the weights and biases of one layer to zero in every run, and the optimizer's state of them to its start."""
+        view = self.view
+        for key in (f"{name}.weight", f"{name}.bias"):
+            tensor = view.tensors.get(key)
+            if tensor is None:
+                continue
+            runs = torch.arange(tensor.shape[0], device=tensor.device).unsqueeze(1)
+            rows = torch.arange(tensor.shape[1], device=tensor.device).unsqueeze(0)
+            tensor.zero_()
+            view.clear_state(Region(key, (runs, rows)))
+
     def module(self, run: int) -> nn.Module:
         """A copy of one run's network."""
         module = copy.deepcopy(self._template)

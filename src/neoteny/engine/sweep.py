@@ -172,8 +172,6 @@ class Sweep:
         labels = [setting.label for setting in self.settings]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
-            raise ValueError(
-                f"Sweep: two settings have the label {twice[0]!r}; name what differs in their `details`."
-            )
+            raise ValueError(f"Sweep: two settings have the label {twice[0]!r}; name what differs in their `details`.")
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f'Sweep: dtype must be "float32" or "float64"; got {self.dtype!r}.')

@@ -1,0 +1,286 @@
+"""What each command does: the flow from an experiment's name to its results, and from results to a page."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import os
+import re
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neoteny.table import render
+
+if TYPE_CHECKING:
+    from neoteny.engine.store import Results
+    from neoteny.experiments import Experiment
+
+
+def command_list(options: argparse.Namespace) -> int:
+    """Everything that has a name."""
+    from neoteny import experiments, methods, nets
+    from neoteny.engine.measures import MEASURES
+    from neoteny.problems import PROBLEMS
+
+    rows = [[name, experiments.load(name).title] for name in experiments.NAMES]
+    print(render(["experiment", "what it shows"], rows))
+    named = {
+        "problem": PROBLEMS,
+        "method": {name: getattr(methods, name) for name in methods.__all__ if name != "Method"},
+        "network": {name: getattr(nets, name) for name in nets.__all__},
+        "measure": MEASURES,
+    }
+    for kind, things in named.items():
+        print()
+        rows = [[name, (inspect.getdoc(thing) or "").partition("\n")[0]] for name, thing in things.items()]
+        print(render([kind, "what it is"], rows))
+    return 0
+
+
+def command_run(options: argparse.Namespace) -> int:
+    """Run an experiment to its end, or as far as it gets."""
+    from neoteny import experiments
+    from neoteny.engine import running
+    from neoteny.engine.progress import Display
+    from neoteny.engine.stacks import describe, runs_of
+    from neoteny.engine.store import Results
+    from neoteny.engine.workers import run_workers, stop_with_parent
+
+    experiment = experiments.load(options.experiment)
+    sweep = experiment.sweep(options.scale)
+    if options.runs is not None:
+        settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
+        sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
+    device, kernel = running.choose_device(options.device), running.choose_kernel(options.kernel)
+    wanted = runs_of(sweep, sweep.settings, kernel)
+    streams = running.open_problems(sweep, options.data)
+    root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
+    about = {
+        "experiment": experiment.name,
+        "scale": options.scale,
+        "source": experiment.name if experiment.path is None else experiment.path.name,
+        "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
+        "configuration": describe(sweep),
+        "versions": running.versions(),
+    }
+    results = Results.create(root, about, None if experiment.path is None else experiment.path.read_bytes())
+    stop = running.StopFlag()
+    if options.worker:
+        stop_with_parent(stop)
+        with stop.listening():
+            worker = running.Worker(
+                sweep, results, streams, device, kernel, stop, _complain, options.checkpoint_seconds, alone=False
+            )
+            return _finish_worker(worker)
+    more = ""
+    if sweep.selection is not None:
+        each, count = " and ".join(sweep.selection.by), sweep.selection.more_runs
+        more = f"Then the best setting of each {each} gets {count} more runs."
+    results.write_plan([run.run_id for run in wanted], more)
+    stacks = running.plan_stacks(sweep, results, wanted)
+    jobs = options.jobs or (1 if device.type == "cuda" else os.cpu_count() or 1)
+    if sweep.selection is None:
+        jobs = min(jobs, max(1, len(stacks)))
+    print(
+        f"{experiment.name}, scale {options.scale}: {len(wanted)} runs, {len(stacks)} stacks to train, {jobs} "
+        f"process{'es' if jobs > 1 else ''}, {kernel} on {device.type}, results in {root}",
+        file=sys.stderr,
+    )
+    with stop.listening(), Display(results) as display:
+        try:
+            if jobs == 1:
+                worker = running.Worker(
+                    sweep, results, streams, device, kernel, stop, display.say, options.checkpoint_seconds
+                )
+                failures = worker.run()
+            else:
+                failures, notes = run_workers(_worker_arguments(options, root), jobs, stop)
+                if notes:
+                    display.say(notes)
+        except running.Stopped:
+            display.say(f"Stopped. Give the same command again to go on; `neoteny status {root}` says how far it is.")
+            return 130
+    for failure in failures:
+        print(f"neoteny: {failure}", file=sys.stderr)
+    if failures:
+        print("Finished runs are kept; give the same command again to try the rest.", file=sys.stderr)
+        return 1
+    print(f"Done. `neoteny report {root}` makes the page, `neoteny claims {root}` the verdicts.")
+    return 0
+
+
+def _worker_arguments(options: argparse.Namespace, root: Path) -> list[str]:
+    given = ["run", options.experiment, "--scale", options.scale, "--out", str(root), "--worker"]
+    for name in ("runs", "device", "kernel", "data", "checkpoint_seconds"):
+        value = getattr(options, name)
+        if value is not None:
+            given += [f"--{name.replace('_', '-')}", str(value)]
+    return given
+
+
+def _finish_worker(worker: Any) -> int:
+    from neoteny.engine.errors import Stopped
+
+    try:
+        return 1 if worker.run() else 0
+    except Stopped:
+        return 130
+
+
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def command_status(options: argparse.Namespace) -> int:
+    """How far a results folder is."""
+    from neoteny.engine.progress import status_text
+    from neoteny.engine.store import Results
+
+    print(status_text(Results.open(options.folder)))
+    return 0
+
+
+def command_claims(options: argparse.Namespace) -> int:
+    """The verdicts."""
+    from neoteny.engine.store import Results
+
+    results = Results.open(options.folder)
+    experiment = _experiment_of(results)
+    frame = results.frame()
+    for claim in experiment.claims:
+        verdict = claim.judge(frame)
+        print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
+    if experiment.unchecked:
+        print("\nNot checked:")
+    for statement in experiment.unchecked:
+        print(f"- {statement.statement} ({statement.source})\n    {statement.reason}")
+    return 0
+
+
+def command_report(options: argparse.Namespace) -> int:
+    """The page and the figures."""
+    from neoteny.engine.store import Results
+
+    results = Results.open(options.folder)
+    print(make_report(results, _experiment_of(results)))
+    return 0
+
+
+def make_report(results: Results, experiment: Experiment) -> Path:
+    """Write report.html and the figures; returns the page's path."""
+    from neoteny.report.page import Report, write_report
+    from neoteny.report.print import write_figures
+    from neoteny.report.tables import performance_table
+
+    frame = results.frame()
+    if frame.empty:
+        from neoteny.engine.errors import StoreError
+
+        raise StoreError(
+            f"{results.root} has no finished runs yet; `neoteny status {results.root}` says how far it is."
+        )
+    sweep = experiment.sweep(results.about["scale"])
+    charts = list(experiment.figure(frame))
+    write_figures(results.root, charts)
+    return write_report(
+        results.root,
+        Report(
+            title=experiment.title,
+            experiment=experiment.name,
+            scale=results.about["scale"],
+            description=experiment.description,
+            charts=charts,
+            tables=[performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)],
+            claims=[(claim, claim.judge(frame)) for claim in experiment.claims],
+            unchecked=experiment.unchecked,
+            chosen=[(item.what, item.value, item.reason) for item in sweep.chosen],
+            configuration=results.about["configuration"],
+            facts=_facts(results),
+        ),
+    )
+
+
+def _facts(results: Results) -> dict[str, str]:
+    from neoteny.engine.progress import format_seconds
+
+    parts = results.parts()
+    planned = results.plan()["runs"]
+    finished = results.finished_runs()
+    diverged = sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"])
+    facts = {
+        "Runs": f"{len(finished)} finished, {len([run for run in planned if run not in finished])} planned and left",
+        "Diverged": str(diverged),
+        "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over stacks",
+        "Machine": "; ".join(sorted({part["machine"] for part in parts})),
+        "Path": "; ".join(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
+        "Versions": "; ".join(
+            sorted({", ".join(f"{name} {number}" for name, number in part["versions"].items()) for part in parts})
+        ),
+    }
+    if results.about["data"]:
+        facts["Data"] = results.about["data"]
+    return facts
+
+
+def command_data(options: argparse.Namespace) -> int:
+    """Which datasets are there; or fetch one."""
+    from neoteny.problems import datasets
+
+    if options.action == "list":
+        print(datasets.list_text(options.data))
+    else:
+        print(datasets.fetch_with_progress(options.name, options.data))
+    return 0
+
+
+def _experiment_of(results: Results) -> Experiment:
+    """The experiment of a results folder: the package's, or the copy of the user's file beside the results."""
+    from neoteny import experiments
+
+    copied = results.root / "experiment.py"
+    return experiments.load(str(copied) if copied.exists() else results.about["experiment"])
+
+
+def explain(error: Exception) -> str | None:
+    """The text for an error that a person can mend; None for a fault of ours, which keeps its traceback."""
+    from neoteny.engine.errors import StoreError
+    from neoteny.experiments import ExperimentError
+    from neoteny.problems.datasets import DataError
+
+    if isinstance(error, (StoreError, ExperimentError, DataError)):
+        return str(error)
+    if isinstance(error, (ValueError, TypeError)):
+        return f"{_place(error)}{_unknown_parameter(str(error)) or error}"
+    return None
+
+
+def _place(error: Exception) -> str:
+    """The line of the user's experiment file that raised it, if one did."""
+    libraries = [str(Path(__file__).parent), *sysconfig.get_paths().values()]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.endswith(".py") and not frame.filename.startswith(tuple(libraries))
+    ]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+
+
+def _unknown_parameter(text: str) -> str | None:
+    """Python's own message about an unexpected argument, with the nearest known one."""
+    found = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text)
+    if found is None:
+        return None
+    from neoteny import methods, nets, problems
+    from neoteny.engine import sweep
+
+    name, argument = found.groups()
+    for home in (methods, nets, problems, sweep):
+        thing = getattr(home, name, None)
+        if thing is not None:
+            known = list(inspect.signature(thing).parameters)
+            return f"{name} has no parameter {argument!r}.{sweep.nearest(argument, known)} It takes {', '.join(known)}."
+    return None

@@ -1,0 +1,325 @@
+"""Carry out a sweep in a results folder: stage by stage, stack by stack, resuming whatever was begun.
+
+Any number of processes may work in one folder. Each takes stacks that no other holds; a stack whose process was killed
+is free again at once, and goes on from its checkpoint. `--jobs` is nothing but several such processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import neoteny
+from neoteny.engine.errors import Stopped, StoreError
+from neoteny.engine.measures import check_measures
+from neoteny.engine.selection import choose
+from neoteny.engine.stacks import Run, StackOfRuns, runs_of, stacks_of
+from neoteny.engine.store import Results
+from neoteny.engine.sweep import Sweep, nearest
+from neoteny.engine.training import Training
+from neoteny.problems.problem import Problem, Stream
+
+KERNELS = ("auto", "reference")
+DEVICES = ("auto", "cpu", "cuda")
+CHECKPOINT_SECONDS = 60.0
+PROGRESS_SECONDS = 0.5
+_WAIT_SECONDS = 0.5
+_PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow")
+
+
+class StopFlag:
+    """Set by the first Ctrl-C (or SIGTERM), looked at between blocks of updates; a second Ctrl-C interrupts at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but not past being set."""
+        return self._event.wait(seconds)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[StopFlag]:
+        """Let SIGINT and SIGTERM set it, in the main thread."""
+
+        def handle(number: int, _frame: Any) -> None:
+            if self and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.set()
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass
+class Worker:
+    """One process at work in a results folder.
+
+    Args:
+        sweep: what to run.
+        results: where.
+        streams: the opened problems.
+        device, kernel: on what, and by which path.
+        stop: asks it to stop.
+        say: takes lines for the person who waits.
+        checkpoint_seconds: time between checkpoints of a stack.
+        alone: whether having to wait for another process is worth a word; among workers of one command it is not.
+    """
+
+    sweep: Sweep
+    results: Results
+    streams: dict[Problem, Stream]
+    device: torch.device
+    kernel: str = "reference"
+    stop: StopFlag = field(default_factory=StopFlag)
+    say: Callable[[str], None] = print
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    alone: bool = True
+
+    def run(self) -> list[str]:
+        """Run everything; returns what failed, one line a stack.
+
+        Raises:
+            Stopped: it was asked to stop.
+        """
+        torch.set_num_threads(1)  # processes share the cores better than threads
+        failures: list[str] = []
+        for runs in stages(self.sweep, self.results, self.kernel):
+            failures += self._run_stage(runs)
+            if failures:  # a choice between settings needs all of them
+                break
+        return failures
+
+    def _run_stage(self, runs: list[Run]) -> list[str]:
+        stacks = plan_stacks(self.sweep, self.results, runs)
+        failures: dict[str, str] = {}
+        waiting = False
+        while True:
+            left = [one for one in stacks if not self.results.is_finished(one.stack_id)]
+            left = [one for one in left if one.stack_id not in failures]
+            if not left:
+                return list(failures.values())
+            taken = False
+            for one in left:
+                if self.stop:
+                    raise Stopped
+                with self.results.lock(one.stack_id) as mine:
+                    if not mine or self.results.is_finished(one.stack_id):
+                        continue
+                    taken = True
+                    failure = self._train(one)
+                    if failure:
+                        failures[one.stack_id] = failure
+            if not taken:
+                if self.alone and not waiting:
+                    self.say(f"{len(left)} of the stacks are in the hands of another process; waiting for it.")
+                    waiting = True
+                if self.stop.wait(_WAIT_SECONDS):
+                    raise Stopped
+
+    def _train(self, one: StackOfRuns) -> str | None:
+        """Train one stack, whose lock we hold; what failed, if anything."""
+        try:
+            _Session(self, one).run()
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except Exception as error:  # one stack's failure must not end the others
+            text = f"{one.name}: {type(error).__name__}: {error}"
+            with contextlib.suppress(StoreError):
+                before = self.results.progress().get(one.stack_id, {})
+                trace = traceback.format_exc()
+                self.results.write_progress(one.stack_id, {**before, "state": "failed", "error": text, "trace": trace})
+            self.say(f"failed: {text}")
+            return text
+        return None
+
+
+class _Session:
+    """The training of one stack in this process: checkpoints, progress, and the results at the end."""
+
+    def __init__(self, worker: Worker, one: StackOfRuns) -> None:
+        self._worker = worker
+        self._one = one
+        self._results = worker.results
+        self._checkpoints = worker.results.checkpoints(one.stack_id)
+        self._training = Training(one, worker.streams[one.problem], worker.device)
+        self._seconds, self._resumed, self._cannot_save = 0.0, 0, False
+        self._resume()
+        self._began = self._progress_at = self._checkpoint_at = time.monotonic()
+        self._first_update = self._training.updates
+
+    def run(self) -> None:
+        """To the end."""
+        self._write_progress("running")
+        try:
+            self._training.run(self._pause)
+        except Stopped:
+            self._write_progress("stopped")
+            raise
+        self._results.write_part(self._one, self._training, self._facts())
+        self._checkpoints.clear()
+        self._write_progress("finished")
+
+    def _resume(self) -> None:
+        state, notes = self._checkpoints.load(torch.device("cpu"))
+        for note in notes:
+            self._worker.say(note)
+        if state is None:
+            return
+        device = self._worker.device.type
+        if state["device"] != device or state["kernel"] != self._worker.kernel:
+            raise StoreError(
+                f"this stack was begun on {state['device']} with kernel {state['kernel']}; on {device} with kernel "
+                f"{self._worker.kernel} its numbers would differ. Pass --device {state['device']} --kernel "
+                f"{state['kernel']} to go on, or choose another folder with --out."
+            )
+        torch.set_num_threads(state["threads"])
+        self._training.load_state_dict(state["training"])
+        self._seconds, self._resumed = state["seconds"], state["resumed"] + 1
+
+    def _pause(self) -> None:
+        now = time.monotonic()
+        stopping = bool(self._worker.stop)
+        if stopping or now - self._checkpoint_at >= self._worker.checkpoint_seconds:
+            self._save()
+            self._checkpoint_at = time.monotonic()
+        if stopping:
+            raise Stopped
+        if now - self._progress_at >= PROGRESS_SECONDS:
+            with contextlib.suppress(StoreError):  # a full disk must not end a run that only wants to say how far it is
+                self._write_progress("running")
+            self._progress_at = now
+
+    def _save(self) -> None:
+        try:
+            self._checkpoints.save(
+                {
+                    "training": self._training.state_dict(),
+                    "device": self._worker.device.type,
+                    "kernel": self._worker.kernel,
+                    "threads": torch.get_num_threads(),
+                    "seconds": self._elapsed(),
+                    "resumed": self._resumed,
+                }
+            )
+        except StoreError as error:
+            if not self._cannot_save:  # say it once, not at every attempt
+                self._worker.say(f"{self._one.name}: no checkpoint written, the one before it stays. {error}")
+            self._cannot_save = True
+        else:
+            self._cannot_save = False
+
+    def _elapsed(self) -> float:
+        return self._seconds + time.monotonic() - self._began
+
+    def _write_progress(self, state: str) -> None:
+        training = self._training
+        here = time.monotonic() - self._began
+        rate = (training.updates - self._first_update) / here if here > 0 else 0.0
+        latest = training.latest()
+        self._results.write_progress(
+            self._one.stack_id,
+            {
+                "state": state,
+                "name": self._one.name,
+                "runs": [run.run_id for run in self._one.runs],
+                "task": training.task,
+                "tasks": training.problem.tasks,
+                "updates": training.updates,
+                "total_updates": self._one.updates,
+                "updates_per_second": rate,
+                "latest": None if latest is None or latest[1] != latest[1] else latest,
+                "seconds": self._elapsed(),
+                "resumed_at": self._first_update,
+                "diverged": int((training.diverged_at >= 0).sum()),
+                "path": f"{self._worker.kernel} on {self._worker.device.type}",
+            },
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """What goes beside the numbers: on what they were made, and how long it took."""
+        return {
+            "versions": versions(),
+            "machine": machine(self._worker.device),
+            "device": self._worker.device.type,
+            "kernel": self._worker.kernel,
+            "threads": torch.get_num_threads(),
+            "seconds": self._elapsed(),
+            "updates": self._training.updates,
+            "resumed": self._resumed,
+        }
+
+
+def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
+    """The runs of each stage; the second needs the results of the first."""
+    yield runs_of(sweep, sweep.settings, kernel)
+    if sweep.selection is not None:
+        chosen = choose(sweep, results.frame())
+        yield runs_of(sweep, chosen, kernel, range(sweep.runs, sweep.runs + sweep.selection.more_runs))
+
+
+def plan_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[StackOfRuns]:
+    """The stacks that are left, those that had begun first."""
+    begun = [entry["runs"] for entry in results.progress().values() if entry["state"] != "finished"]
+    return stacks_of(sweep, runs, results.finished_runs(), begun)
+
+
+def open_problems(sweep: Sweep, data: Path | str | None) -> dict[Problem, Stream]:
+    """Find and check the data of every problem of a sweep."""
+    check_measures(sweep.measures)
+    problems = dict.fromkeys(setting.problem or sweep.problem for setting in sweep.settings)
+    return {problem: problem.open(data) for problem in problems}
+
+
+def choose_device(name: str) -> torch.device:
+    """The device for `--device`."""
+    if name not in DEVICES:
+        raise ValueError(f"Unknown device {name!r}.{nearest(name, list(DEVICES))} Known are {', '.join(DEVICES)}.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch finds no CUDA device here. Use --device cpu or auto.")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def choose_kernel(name: str) -> str:
+    """The path for `--kernel`."""
+    if name not in KERNELS:
+        raise ValueError(f"Unknown kernel {name!r}.{nearest(name, list(KERNELS))} Known are {', '.join(KERNELS)}.")
+    return "reference"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers may depend on."""
+    found = {"neoteny": neoteny.__version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def machine(device: torch.device) -> str:
+    """What the numbers were made on, in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"

@@ -1,0 +1,250 @@
+"""The results folder: what an experiment has given so far, in files that are written once and never changed.
+
+experiment.json            what this folder is for: experiment, scale, versions, data, configuration
+experiment.py              a copy of a user's own experiment file
+plan.json                  what the last `run` set out to do
+parts/<stack>.parquet      results of one stack of runs; its being there means that they are finished
+parts/<stack>.json         full configuration of these runs, versions, device, timings
+progress/<stack>.json      how far a stack is, for `neoteny status`
+checkpoints/<stack>/       the newest checkpoints of an unfinished stack
+locks/<stack>.lock         held by the process that trains the stack
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neoteny.engine.checkpoints import Checkpoints
+from neoteny.engine.errors import StoreError
+from neoteny.engine.files import is_locked, read_json, try_lock, write_atomically, write_json
+from neoteny.engine.identity import RESULTS_VERSION
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from neoteny.engine.stacks import StackOfRuns
+    from neoteny.engine.training import Training
+
+FOLDER_FORMAT = 1
+_IDENTITY = ("experiment", "scale", "results_version", "data")
+COLUMNS = ("run_id", "method", "setting", "hyperparameters", "seed", "task", "metric", "value")
+
+
+class Results:
+    """One results folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def create(cls, root: Path, about: Mapping[str, Any], source: bytes | None = None) -> Results:
+        """Open the folder for a run, making it if there is none.
+
+        Args:
+            root: where.
+            about: experiment, scale, data (its fingerprint), configuration, versions.
+            source: the text of a user's experiment file.
+
+        Raises:
+            StoreError: it holds something else, or cannot be written.
+        """
+        results = cls(root)
+        wanted = {"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}
+        path = root / "experiment.json"
+        if path.exists():
+            results._check(read_json(path), wanted)
+            return results
+        if root.exists() and (not root.is_dir() or any(entry.name[0] != "." for entry in root.iterdir())):
+            raise StoreError(
+                f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty folder "
+                "with --out."
+            )
+        if source is not None:
+            write_atomically(root / "experiment.py", lambda file: file.write(source))
+        try:
+            (root / "parts").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{root} cannot be made ({error.strerror}). Choose another folder with --out.") from error
+        write_json(path, wanted)
+        return results
+
+    @classmethod
+    def open(cls, root: Path) -> Results:
+        """Open the folder to read it."""
+        path = root / "experiment.json"
+        if not path.is_file():
+            raise StoreError(
+                f"{root} is not a results folder: expected {path}. `neoteny run NAME --out {root}` makes one."
+            )
+        results = cls(root)
+        found = read_json(path)
+        if found.get("format") != FOLDER_FORMAT:
+            raise StoreError(
+                f"{root} is of folder format {found.get('format')}, this version of neoteny reads format "
+                f"{FOLDER_FORMAT}. Read it with neoteny {found.get('versions', {}).get('neoteny', 'that wrote it')}."
+            )
+        return results
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What is in experiment.json."""
+        return read_json(self.root / "experiment.json")
+
+    def _check(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        """Refuse a folder that is for something else."""
+        if found.get("format") != wanted["format"] or found.get("results_version") != wanted["results_version"]:
+            raise StoreError(
+                f"{self.root} was written by neoteny {found.get('versions', {}).get('neoteny', '(unknown)')} (folder "
+                f"format {found.get('format')}, results version {found.get('results_version')}); this is format "
+                f"{wanted['format']}, results version {wanted['results_version']}, whose numbers are not comparable. "
+                "Nothing was changed. Choose another folder with --out, or use the version that wrote it."
+            )
+        for key in _IDENTITY:
+            if found.get(key) != wanted.get(key):
+                raise StoreError(
+                    f"{self.root} holds {key} {found.get(key)!r}, but this run is of {key} {wanted.get(key)!r}. Choose "
+                    "another folder with --out."
+                )
+
+    def write_plan(self, runs: Sequence[str], more: str = "") -> None:
+        """Say which runs are wanted, and what may come after them."""
+        write_json(self.root / "plan.json", {"runs": list(runs), "more": more})
+
+    def plan(self) -> dict[str, Any]:
+        """What the last `run` set out to do."""
+        path = self.root / "plan.json"
+        return read_json(path) if path.exists() else {"runs": [], "more": ""}
+
+    # Stacks
+
+    def checkpoints(self, stack_id: str) -> Checkpoints:
+        """The checkpoints of a stack."""
+        return Checkpoints(self.root / "checkpoints" / stack_id)
+
+    def lock(self, stack_id: str):
+        """`with results.lock(stack_id) as mine:`; mine is False where another process trains it."""
+        return try_lock(self.root / "locks" / f"{stack_id}.lock")
+
+    def is_running(self, stack_id: str) -> bool:
+        """Whether some process trains the stack now."""
+        return is_locked(self.root / "locks" / f"{stack_id}.lock")
+
+    def is_finished(self, stack_id: str) -> bool:
+        """Whether the stack's results are there."""
+        return (self.root / "parts" / f"{stack_id}.parquet").exists()
+
+    def finished_runs(self) -> set[str]:
+        """Ids of all runs whose results are there."""
+        found: set[str] = set()
+        for part in sorted((self.root / "parts").glob("*.parquet")):
+            found.update(run["run_id"] for run in read_json(part.with_suffix(".json"))["runs"])
+        return found
+
+    def write_progress(self, stack_id: str, progress: Mapping[str, Any]) -> None:
+        """Say how far a stack is."""
+        write_json(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
+
+    def progress(self) -> dict[str, dict[str, Any]]:
+        """How far every stack is that has begun."""
+        return {path.stem: read_json(path) for path in sorted((self.root / "progress").glob("*.json"))}
+
+    def write_part(self, runs: StackOfRuns, training: Training, facts: Mapping[str, Any]) -> None:
+        """Write the results of a finished stack: what they are, then the table, whose presence makes them count."""
+        import pyarrow.parquet as parquet
+
+        diverged = training.diverged_at.tolist()
+        described = [
+            {
+                "run_id": run.run_id,
+                "setting": run.setting.label,
+                "configuration": run.configuration,
+                "diverged_at_update": at if at >= 0 else None,
+            }
+            for run, at in zip(runs.runs, diverged, strict=True)
+        ]
+        path = self.root / "parts" / f"{runs.stack_id}.parquet"
+        write_json(path.with_suffix(".json"), {**facts, "runs": described})
+        table = _arrow_table(runs, training)
+        write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"))
+
+    def parts(self) -> list[dict[str, Any]]:
+        """What is known about each finished stack: configuration, versions, timings."""
+        return [read_json(path.with_suffix(".json")) for path in sorted((self.root / "parts").glob("*.parquet"))]
+
+    # Reading
+
+    def frame(self) -> pd.DataFrame:
+        """All results as one tidy table, sorted, with a column for each detail of the settings and one for the scale.
+
+        Raises:
+            StoreError: a part cannot be read; it is named.
+        """
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        tables = []
+        seen: set[str] = set()
+        for path in sorted((self.root / "parts").glob("*.parquet")):
+            try:
+                part = parquet.read_table(path).to_pandas()
+            except (OSError, pa.ArrowException) as error:
+                raise StoreError(f"{path} cannot be read ({error}). Move it away to run its runs again.") from error
+            tables.append(part[~part["run_id"].isin(seen)])  # two processes may have trained one run twice
+            seen.update(part["run_id"].unique())
+        if not tables:
+            return pd.DataFrame(columns=pd.Index([*COLUMNS, "scale"]))
+        frame = pd.concat(tables, ignore_index=True)
+        for name in ("run_id", "method", "setting", "hyperparameters", "metric"):
+            frame[name] = frame[name].astype(str)
+        frame = frame.sort_values(["method", "setting", "seed", "metric", "task"], kind="stable", ignore_index=True)
+        details = {text: json.loads(text) for text in frame["hyperparameters"].unique()}
+        for name in dict.fromkeys(key for detail in details.values() for key in detail):
+            frame[name] = frame["hyperparameters"].map({text: detail.get(name) for text, detail in details.items()})
+        frame["scale"] = self.about["scale"]
+        return frame
+
+
+def _arrow_table(runs: StackOfRuns, training: Training):
+    """The tidy table of one stack."""
+    import numpy as np
+    import pyarrow as pa
+
+    words = pa.dictionary(pa.int32(), pa.string())
+    kinds = {
+        "run_id": words,
+        "method": words,
+        "setting": words,
+        "hyperparameters": words,
+        "seed": pa.int64(),
+        "task": pa.int32(),
+        "metric": words,
+        "value": pa.float64(),
+    }
+    table = training.table()
+    metrics = sorted(name for name in table if not name.endswith(".tasks"))
+    columns: dict[str, list[Any]] = {name: [] for name in kinds}
+    for number, run in enumerate(runs.runs):
+        about = {
+            "run_id": run.run_id,
+            "method": run.setting.method,
+            "setting": run.setting.label,
+            "hyperparameters": json.dumps(dict(run.setting.details)),
+            "seed": run.seed,
+        }
+        for metric in metrics:
+            tasks, values = table[f"{metric}.tasks"].numpy(), table[metric][:, number].numpy()
+            for name, value in {**about, "metric": metric}.items():
+                columns[name].append(np.full(len(tasks), value, dtype=np.int64 if name == "seed" else object))
+            columns["task"].append(tasks.astype(np.int32))
+            columns["value"].append(values)
+    arrays = {
+        name: pa.array(np.concatenate(pieces), pa.string() if kinds[name] is words else kinds[name])
+        for name, pieces in columns.items()
+    }
+    arrays = {name: array.dictionary_encode() if kinds[name] is words else array for name, array in arrays.items()}
+    return pa.table(arrays, schema=pa.schema(list(kinds.items())))

@@ -173,7 +173,7 @@ def command_report(options: argparse.Namespace) -> int:
 def make_report(results: Results, experiment: Experiment) -> Path:
     """Write report.html and the figures; returns the page's path."""
     from neoteny.report.page import Report, write_report
-    from neoteny.report.print import write_figures
+    from neoteny.report.figures import write_figures
     from neoteny.report.tables import performance_table
 
     frame = results.frame()

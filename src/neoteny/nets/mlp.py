@@ -31,6 +31,8 @@ class MLP(nn.Module):
         dropout: probability with which a hidden unit's activation is set to zero in training.
         normalization: None, or "online" for `OnlineNorm` before each activation.
         init: "kaiming_uniform", or "default" for torch's own initial distribution.
+        forward_decay, backward_decay: the decay rates of `OnlineNorm`; without normalisation they have no effect.
+        flatten: first make each input one row of numbers, for images (B, channels, height, width).
 
     Example:
         >>> net = MLP(784, [100, 100], 10)
@@ -49,6 +51,9 @@ class MLP(nn.Module):
         dropout: float = 0.0,
         normalization: str | None = None,
         init: str = "kaiming_uniform",
+        forward_decay: float = 0.999,
+        backward_decay: float = 0.99,
+        flatten: bool = False,
     ) -> None:
         widths = [inputs, *hidden, outputs]
         if any(not isinstance(width, int) or width < 1 for width in widths):
@@ -58,10 +63,12 @@ class MLP(nn.Module):
         check_init(init)
         super().__init__()
         hidden_gain = gain(activation)
+        if flatten:
+            self.flatten = nn.Flatten()
         for number, width in enumerate(hidden, start=1):
             self.add_module(f"fc{number}", nn.Linear(widths[number - 1], width))
             if normalization == "online":
-                self.add_module(f"norm{number}", OnlineNorm(width))
+                self.add_module(f"norm{number}", OnlineNorm(width, forward_decay, backward_decay))
             self.add_module(f"act{number}", make_activation(activation))
             if dropout != 0.0:
                 self.add_module(f"drop{number}", Dropout(dropout))
@@ -75,7 +82,7 @@ class MLP(nn.Module):
                     self.initial_distributions[name] = kaiming_uniform_(layer, layer_gain)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, inputs) to (B, outputs)."""
+        """x (B, inputs), or (B, ...) with `flatten`, to (B, outputs)."""
         for layer in self.children():
             x = layer(x)
         return x

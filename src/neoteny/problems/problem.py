@@ -92,3 +92,19 @@ class Problem(ABC):
     def higher_is_better(self) -> bool:
         """Whether more of `performance` is better."""
         return self.performance == "accuracy"
+
+
+def check_whole(problem: Problem, **least: int) -> None:
+    """Refuse fields that are not whole numbers of at least so much: `check_whole(self, tasks=1)`."""
+    for name, lowest in least.items():
+        value = getattr(problem, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise ValueError(
+                f"{type(problem).__name__}: {name} must be a whole number of at least {lowest}; got {value!r}."
+            )
+
+
+def check_range(plan: Plan, start: int, stop: int) -> None:
+    """Refuse a range of updates that is not inside the task."""
+    if not 0 <= start <= stop <= plan.steps:
+        raise ValueError(f"Expected 0 <= start <= stop <= {plan.steps}, the updates of a task; got {start} and {stop}.")

@@ -73,40 +73,46 @@ def above(difference: Estimate, threshold: float = 0.0, what: str = "") -> Verdi
     """Whether a difference is above a threshold: holds or fails when its whole interval is on one side.
 
     Example:
-        >>> above(Estimate(0.5, 0.4, 0.6, 30)).outcome.value
-        'holds'
+        >>> above(Estimate(0.5, 0.4, 0.6, 30), what="CBP minus BP")
+        Verdict(outcome=<Outcome.HOLDS: 'holds'>, evidence='CBP minus BP: 0.5 [0.4, 0.6] (30 runs), expected above 0')
     """
-    evidence = f"{what + ': ' if what else ''}{difference}" + (f" against {threshold:g}" if threshold else "")
-    if difference.runs < FEWEST_RUNS:
-        return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; fewer than {FEWEST_RUNS} runs" if difference.runs else
-                       f"{what + ': ' if what else ''}not in these results")
-    if math.isnan(difference.mean):
-        return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; some runs diverged")
-    if difference.low > threshold:
-        return Verdict(Outcome.HOLDS, evidence)
-    if difference.high < threshold:
-        return Verdict(Outcome.FAILS, evidence)
-    return Verdict(Outcome.INCONCLUSIVE, evidence)
+    return _judge(difference, threshold, math.inf, f"above {threshold:g}", what)
 
 
 def below(difference: Estimate, threshold: float = 0.0, what: str = "") -> Verdict:
     """Whether a difference is below a threshold."""
-    mirrored = above(Estimate(-difference.mean, -difference.high, -difference.low, difference.runs), -threshold)
-    shown = above(difference, threshold, what)
-    return Verdict(mirrored.outcome, shown.evidence)
+    return _judge(difference, -math.inf, threshold, f"below {threshold:g}", what)
 
 
 def near(value: Estimate, target: float, tolerance: float, what: str = "") -> Verdict:
-    """Whether a value is within a tolerance of a target: holds if its interval is inside, fails if it is outside."""
-    shown = above(value, target, what)
-    evidence = f"{shown.evidence} +- {tolerance:g}"
-    if value.runs < FEWEST_RUNS or math.isnan(value.mean):
-        return shown
-    if target - tolerance <= value.low and value.high <= target + tolerance:
+    """Whether a value is within a tolerance of a target: holds if its interval is inside, fails if it is outside.
+
+    Example:
+        >>> near(Estimate(0.77, 0.76, 0.78, 30), 0.77, 0.02).evidence
+        '0.77 [0.76, 0.78] (30 runs), expected between 0.75 and 0.79'
+    """
+    low, high = target - tolerance, target + tolerance
+    # The ends belong to the range; those of `above` and `below` do not.
+    return _judge(
+        value, math.nextafter(low, -math.inf), math.nextafter(high, math.inf), f"between {low:.4g} and {high:.4g}", what
+    )
+
+
+def _judge(value: Estimate, least: float, most: float, expected: str, what: str) -> Verdict:
+    """Holds if the interval lies within (least, most), fails if it lies without, else inconclusive."""
+    subject = f"{what}: " if what else ""
+    if value.runs == 0:
+        return Verdict(Outcome.INCONCLUSIVE, f"{subject}not in these results")
+    evidence = f"{subject}{value}, expected {expected}"
+    if math.isnan(value.mean):
+        return Verdict(Outcome.INCONCLUSIVE, f"{subject}some of {value.runs} runs diverged, expected {expected}")
+    if value.runs < FEWEST_RUNS:
+        return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; fewer than {FEWEST_RUNS} runs say nothing")
+    if least < value.low and value.high < most:
         return Verdict(Outcome.HOLDS, evidence)
-    if value.high < target - tolerance or value.low > target + tolerance:
+    if value.high < least or value.low > most:
         return Verdict(Outcome.FAILS, evidence)
-    return Verdict(Outcome.INCONCLUSIVE, evidence)
+    return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; the interval crosses that bound")
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:

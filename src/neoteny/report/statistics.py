@@ -3,6 +3,8 @@
 The frame has one row for each (run, task, metric): columns `run_id`, `method`, `setting` (method with what it varies),
 `seed`, `task` (from 0), `metric`, `value`, `scale`, and one column for each detail of the settings (`step_size`,
 `activation`, ...; missing where a setting does not have it). A run that diverged has nan from there on.
+
+A nan always counts: a mean over a diverged run is nan. A row that is not there (a run that is not finished) does not.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ import numpy as np
 import pandas as pd
 
 from neoteny.report.chart import Series
+
+RESAMPLES = 1000
+"""Of a bootstrap: the ends of its 95% interval are then good to about a twentieth of its width."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class Estimate:
     def __str__(self) -> str:
         if self.runs < 2:
             return f"{self.mean:.4g} ({self.runs} run{'s' if self.runs != 1 else ''})"
+        if math.isnan(self.mean):
+            return f"diverged ({self.runs} runs)"
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}] ({self.runs} runs)"
 
 
@@ -56,73 +63,146 @@ def estimate(values: Sequence[float] | np.ndarray | pd.Series, level: float = 0.
 def paired(first: pd.Series, second: pd.Series) -> Estimate:
     """The mean of first - second over the seeds that both have (series indexed by seed)."""
     common = first.index.intersection(second.index)
-    return estimate(first.loc[common].to_numpy() - second.loc[common].to_numpy())
+    with np.errstate(invalid="ignore"):  # infinite minus infinite is nan, as it should be
+        return estimate(first.loc[common].to_numpy() - second.loc[common].to_numpy())
 
 
 def select(frame: pd.DataFrame, metric: str, **details: object) -> pd.DataFrame:
     """The rows of one metric whose columns have these values."""
-    chosen = frame["metric"] == metric
+    chosen = (frame["metric"] == metric).to_numpy(dtype=bool)
     for name, value in details.items():
         if name not in frame.columns:
             return frame.iloc[:0]
         column = frame[name]
         if isinstance(value, float):
-            chosen &= np.isclose(pd.to_numeric(column, errors="coerce"), value, rtol=1e-9, atol=0.0)
+            numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+            chosen = chosen & np.isclose(numbers, value, rtol=1e-9, atol=0.0)
         else:
-            chosen &= column == value
+            chosen = chosen & (column == value).to_numpy(dtype=bool)
     return frame[chosen]
 
 
 def per_run(rows: pd.DataFrame, start: int | None = None, stop: int | None = None) -> pd.Series:
     """Mean over tasks start <= task < stop for each run, indexed by seed; nan for a run that diverged in them.
 
-    `rows` must be of one metric and one setting. Negative numbers count from the last task, as in slices.
+    `rows` must be of one metric and one setting. Negative numbers count from the last task, as in slices; where a
+    metric was measured at some tasks only, numbers count those.
     """
     if rows.empty:
         return pd.Series(dtype=np.float64)
-    if rows["setting"].nunique() > 1 or rows["metric"].nunique() > 1:
-        raise ValueError(
-            "per_run takes rows of one setting and one metric; got settings "
-            f"{sorted(rows['setting'].unique())} and metrics {sorted(rows['metric'].unique())}."
-        )
+    _check_one(rows, "per_run")
     tasks = np.sort(rows["task"].unique())
     kept = rows[rows["task"].isin(tasks[start:stop])]
-    return kept.groupby("seed")["value"].agg(lambda values: values.mean(skipna=False))
+    seeds, codes = np.unique(kept["seed"].to_numpy(), return_inverse=True)
+    sums = np.bincount(codes, kept["value"].to_numpy(dtype=np.float64), minlength=len(seeds))
+    return pd.Series(sums / np.bincount(codes, minlength=len(seeds)), index=pd.Index(seeds, name="seed"))
 
 
-def curve(rows: pd.DataFrame, name: str, bin_tasks: int = 1, x_scale: float = 1.0, **options: object) -> Series:
-    """Mean over runs with a band of one standard error, in bins of tasks (a last incomplete bin is left out).
+def curve(
+    rows: pd.DataFrame,
+    name: str,
+    bin_tasks: int = 1,
+    x_scale: float = 1.0,
+    band: str = "standard_error",
+    **options: object,
+) -> Series:
+    """Mean over runs with a band, in bins of tasks.
+
+    A last bin without all its tasks is left out unless it is the only one, and so is, from a bin, a run that has not
+    finished it. With one run the band is as wide as the line.
 
     Args:
         rows: one metric, one setting.
         name: what the legend says.
-        bin_tasks: tasks a bin; a point stands at the number of the bin's last task.
-        x_scale: x is the task number times this (for example examples a task).
+        bin_tasks: tasks a bin, by their numbers; a point stands at the end of the bin's last task.
+        x_scale: x is that number of tasks times this (for example examples a task).
+        band: "standard_error" (one to each side), or "bootstrap" (95% interval of the mean over runs drawn again
+            with replacement, the same draws every time).
         options: `method` and `dashed` of the Series.
     """
-    table = rows.pivot_table(index="task", columns="seed", values="value", dropna=False, aggfunc="first").sort_index()
-    if bin_tasks > 1:
-        whole = len(table) // bin_tasks * bin_tasks
-        cut = table.iloc[:whole] if whole else table
-        bins = np.arange(len(cut)) // bin_tasks
-        ends = [int(max(tasks)) for _, tasks in cut.index.to_series().groupby(bins)]
-        table = cut.groupby(bins).agg(lambda values: values.mean(skipna=False))
-        table.index = pd.Index(ends)
-    values = table.to_numpy(dtype=np.float64)
-    mean = values.mean(1) if values.size else np.zeros(0)
-    spread = values.std(1, ddof=1) / math.sqrt(values.shape[1]) if values.shape[1] > 1 else np.zeros(len(mean))
-    x = (table.index.to_numpy(dtype=np.float64) + 1) * x_scale
-    return Series(name, x.tolist(), mean.tolist(), (mean - spread).tolist(), (mean + spread).tolist(), **options)  # type: ignore[arg-type]
+    if band not in ("standard_error", "bootstrap"):
+        raise ValueError(f'curve: band must be "standard_error" or "bootstrap"; got {band!r}.')
+    if rows.empty:
+        return Series(name, [], [], **options)  # type: ignore[arg-type]
+    _check_one(rows, "curve")
+    ends, values = _bin(rows, bin_tasks)  # (bins,), (bins, runs); values masked where a run lacks the bin
+    mean = values.mean(1)
+    if band == "bootstrap":
+        low, high = _bootstrap(values)
+    else:
+        count = values.count(1)
+        squares = ((values - mean[:, None]) ** 2).sum(1)
+        spread = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), 0.0)
+        low, high = mean - spread, mean + spread
+    x = ends * x_scale
+    bounds = [np.ma.filled(one, np.nan).tolist() for one in (mean, low, high)]
+    return Series(name, x.tolist(), *bounds, **options)  # type: ignore[arg-type]
 
 
 def best_setting(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
     """The rows (of every metric) of the setting with the best mean of one metric over all tasks and runs.
 
-    A setting with a run that diverged loses against any that has none.
+    A setting with a run that diverged loses against any that has none; among such settings the one with the largest
+    share of values before divergence is taken. The first in alphabetical order wins a tie.
     """
-    means = frame[frame["metric"] == metric].groupby("setting")["value"].agg(lambda values: values.mean(skipna=False))
-    if means.empty:
+    rows = frame[frame["metric"] == metric]
+    if rows.empty:
         return frame.iloc[:0]
-    worst = -math.inf if higher_is_better else math.inf
-    means = means.fillna(worst)
-    return frame[frame["setting"] == (means.idxmax() if higher_is_better else means.idxmin())]
+    codes, settings = pd.factorize(rows["setting"], sort=True)
+    values = rows["value"].to_numpy(dtype=np.float64)
+    counts = np.bincount(codes)
+    means = np.bincount(codes, values) / counts
+    whole = np.isfinite(means)
+    if whole.any():
+        score = np.where(whole, means if higher_is_better else -means, -math.inf)
+    else:
+        score = np.bincount(codes, np.isfinite(values)) / counts
+    return frame[frame["setting"] == settings[int(score.argmax())]]
+
+
+def _check_one(rows: pd.DataFrame, caller: str) -> None:
+    if any((rows[name] != rows[name].iloc[0]).any() for name in ("setting", "metric")):
+        raise ValueError(
+            f"{caller} takes rows of one setting and one metric; got settings "
+            f"{sorted(rows['setting'].unique())} and metrics {sorted(rows['metric'].unique())}. Choose them with "
+            "select(frame, metric, **details)."
+        )
+
+
+def _bin(rows: pd.DataFrame, bin_tasks: int) -> tuple[np.ndarray, np.ma.MaskedArray]:
+    """The number of tasks at the end of every bin, and the mean of every (bin, run)."""
+    tasks = np.sort(rows["task"].unique())
+    gap = int(np.diff(tasks).min()) if len(tasks) > 1 else 1
+    # A measure taken at every n-th task stands for the tasks up to the next: the last bin may end with it.
+    finished = int(tasks[-1] + gap) // bin_tasks
+    if finished:
+        tasks = tasks[tasks < finished * bin_tasks]
+        numbers, bins = np.unique(tasks // bin_tasks, return_inverse=True)
+        ends = (numbers + 1.0) * bin_tasks
+    else:
+        bins, ends = np.zeros(len(tasks), dtype=int), np.array([tasks[-1] + 1.0])
+    place = np.searchsorted(tasks, rows["task"].to_numpy())
+    kept = place < len(tasks)
+    bin_of_row = bins[place[kept]]
+    seeds, run_of_row = np.unique(rows["seed"].to_numpy()[kept], return_inverse=True)
+    cell = bin_of_row * len(seeds) + run_of_row
+    size = len(ends) * len(seeds)
+    sums = np.bincount(cell, rows["value"].to_numpy(dtype=np.float64)[kept], minlength=size)
+    counts = np.bincount(cell, minlength=size).reshape(len(ends), len(seeds))
+    missing = counts < np.bincount(bins, minlength=len(ends))[:, None]
+    means = sums.reshape(counts.shape) / np.maximum(counts, 1)
+    return ends, np.ma.masked_array(means, missing)
+
+
+def _bootstrap(values: np.ma.MaskedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 95% percentile interval of the mean over runs, for every bin."""
+    runs = values.shape[1]
+    draws = np.random.default_rng(0).multinomial(runs, np.full(runs, 1 / runs), size=RESAMPLES)  # (resamples, runs)
+    there = (~np.ma.getmaskarray(values)).astype(np.float64).T  # (runs, bins)
+    weight = draws @ there
+    # A resample may have none of the runs of a bin that few have; it says nothing about it.
+    weight[weight == 0] = np.nan
+    means = draws @ values.filled(0.0).T / weight
+    broken = np.isnan(values.filled(0.0)).any(1)
+    low, high = np.nanquantile(np.where(broken, 0.0, means), [0.025, 0.975], axis=0)
+    return np.where(broken, np.nan, low), np.where(broken, np.nan, high)

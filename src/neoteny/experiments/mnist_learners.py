@@ -1,0 +1,69 @@
+"""The learners of the experiments on online permuted MNIST: one function a method, each giving a `Setting`.
+
+All are fully connected networks with three hidden layers of equal width. The `mnist_*` experiments put these settings
+into sweeps; `mnist_trends` reads what came out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neoteny.engine.sweep import Chosen, Network, Setting, network
+from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
+from neoteny.nets import MLP
+
+LAYERS = 3
+CORRELATES = ("dead_units", "weight_magnitude", "effective_rank")
+"""What the paper measures at the start of each task, beside accuracy."""
+
+
+def layers(width: int, **options: Any) -> Network:
+    """Three hidden layers of `width` ReLU units."""
+    return network(MLP, hidden=(width,) * LAYERS, **options)
+
+
+def bp(width: int, step_size: float) -> Setting:
+    """Plain backpropagation with SGD."""
+    return Setting("BP", layers(width), (SGD(step_size),), {"step_size": step_size})
+
+
+def l2(width: int, step_size: float, strength: float) -> Setting:
+    """SGD with L2 regularisation."""
+    return Setting("L2", layers(width), (SGD(step_size), L2(strength)), {"step_size": step_size, "l2": strength})
+
+
+def shrink_and_perturb(width: int, step_size: float, strength: float, noise_std: float) -> Setting:
+    """SGD with L2 regularisation and noise on the weights."""
+    details = {"step_size": step_size, "l2": strength, "noise_std": noise_std}
+    return Setting("S&P", layers(width), (SGD(step_size), ShrinkAndPerturb(strength, noise_std)), details)
+
+
+def dropout(width: int, step_size: float, probability: float) -> Setting:
+    """SGD on a network with dropout."""
+    details = {"step_size": step_size, "dropout": probability}
+    return Setting("Dropout", layers(width, dropout=probability), (SGD(step_size),), details)
+
+
+def online_norm(width: int, step_size: float, forward_decay: float, backward_decay: float) -> Setting:
+    """SGD on a network with online normalisation before each activation."""
+    normalized = layers(width, normalization="online", forward_decay=forward_decay, backward_decay=backward_decay)
+    details = {"step_size": step_size, "forward_decay": forward_decay, "backward_decay": backward_decay}
+    return Setting("Online norm", normalized, (SGD(step_size),), details)
+
+
+def adam(width: int, step_size: float) -> Setting:
+    """Adam with the default decay rates of its moments."""
+    return Setting("Adam", layers(width), (Adam(step_size),), {"step_size": step_size})
+
+
+def cbp(width: int, step_size: float, replacement_rate: float) -> Setting:
+    """SGD with continual backpropagation; maturity threshold 100, decay rate 0.99."""
+    details = {"step_size": step_size, "replacement_rate": replacement_rate}
+    return Setting("CBP", layers(width), (SGD(step_size), ContinualBackprop(replacement_rate)), details)
+
+
+NORM_DECAY_CHOSEN = Chosen(
+    "decay rates of online normalisation",
+    "0.999 for the statistics, 0.99 for the control of gradients",
+    "The paper names two rates and gives neither; these are the values that online normalisation's own paper proposes.",
+)

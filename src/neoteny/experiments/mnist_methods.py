@@ -1,0 +1,106 @@
+"""Seven methods on online permuted MNIST: accuracy and the three correlates of lost plasticity
+
+Figures 4 and 6 of the paper, Sections 5 and 6: backpropagation, L2 regularisation, shrink and perturb, dropout, online
+normalisation, Adam and continual backpropagation, each at one setting (`mnist-sensitivity` has three of each), 800
+tasks, thirty runs. The `laptop` scale has narrow networks, short tasks and a larger step size, with which a network
+that loses plasticity does so within minutes; shrinkage and noise are larger there, to act within as few updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from neoteny.engine.sweep import Chosen, Sweep
+from neoteny.experiments import mnist_learners as learners
+from neoteny.experiments.mnist_methods_claims import CLAIMS, UNCHECKED
+from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks
+from neoteny.experiments.scales import pick
+from neoteny.problems import PermutedMNIST
+from neoteny.report.chart import Chart
+
+
+@dataclass(frozen=True)
+class Size:
+    """What differs between scales."""
+
+    problem: PermutedMNIST
+    width: int
+    runs: int
+    step_size: float = 0.003
+    l2: float = 1e-4
+    noise_std: float = 1e-5
+    dropout: float = 0.1
+    adam_step_size: float = 5e-5
+    replacement_rate: float = 1e-4
+    stack_size: int = 100
+
+
+SIZES = {
+    "smoke": Size(PermutedMNIST(tasks=4, examples_per_task=40, source="synthetic"), width=20, runs=2),
+    "laptop": Size(
+        PermutedMNIST(tasks=80, examples_per_task=1000),
+        width=20,
+        runs=5,
+        step_size=0.01,
+        l2=1e-3,
+        noise_std=3e-4,
+        adam_step_size=1e-3,
+        replacement_rate=1e-4,
+    ),
+    "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), width=2000, runs=30, stack_size=30),
+}
+
+CHOSEN = (
+    learners.NORM_DECAY_CHOSEN,
+    Chosen("step size of Adam", "5e-5", "The middle one of the paper's three; its text does not say which it shows."),
+    Chosen(
+        "noise of shrink and perturb",
+        "standard deviation 1e-5",
+        "The middle one of the paper's three; its text does not say which it shows.",
+    ),
+    Chosen(
+        "replacement rate of continual backpropagation",
+        "1e-4",
+        "The rate of the text's example, one unit in each layer every five examples.",
+    ),
+)
+
+
+def sweep(scale: str) -> Sweep:
+    """One setting of each method."""
+    size = pick(scale, **SIZES)
+    width, step_size = size.width, size.step_size
+    return Sweep(
+        problem=size.problem,
+        settings=(
+            learners.bp(width, step_size),
+            learners.l2(width, step_size, size.l2),
+            learners.shrink_and_perturb(width, step_size, size.l2, size.noise_std),
+            learners.dropout(width, step_size, size.dropout),
+            learners.online_norm(width, step_size, 0.999, 0.99),
+            learners.adam(width, size.adam_step_size),
+            learners.cbp(width, step_size, size.replacement_rate),
+        ),
+        runs=size.runs,
+        measures=learners.CORRELATES,
+        stack_size=size.stack_size,
+        chosen=CHOSEN,
+    )
+
+
+def figure(frame: pd.DataFrame) -> list[Chart]:
+    """Accuracy of all methods over tasks, then the three correlates."""
+
+    def name(row: pd.Series) -> str:
+        return str(row["method"])
+
+    return [
+        draw_over_tasks(frame, "accuracy", name, title="Online accuracy of seven methods"),
+        *draw_correlates(frame, name, group="What changes in the networks"),
+    ]
+
+
+claims = CLAIMS
+unchecked = UNCHECKED

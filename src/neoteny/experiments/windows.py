@@ -1,0 +1,104 @@
+"""What claims compare: each run's performance early and late, at its peak, and over a method's settings.
+
+Everything is a series indexed by seed, so that `statistics.paired` can compare what saw the same stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neoteny.report.claim import Outcome, Verdict
+from neoteny.report.statistics import Estimate, best_setting, paired, per_run
+
+Line = tuple[str, pd.DataFrame, dict[str, Any]]
+"""A line still to be drawn: its name, its rows, options of its `Series`."""
+EARLY = (1 / 30, 1 / 6)
+"""Which share of the tasks counts as early: after learning from nothing, before much can be lost."""
+LATE = 1 / 6
+
+
+def early_and_late(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Each run's mean over the early tasks, and over the last ones; `rows` are of one setting and metric."""
+    tasks = rows["task"].nunique()
+    start = int(tasks * EARLY[0])
+    stop = max(start + 1, int(tasks * EARLY[1]))
+    return per_run(rows, start, stop), per_run(rows, -max(1, int(tasks * LATE)), None)
+
+
+def rise(rows: pd.DataFrame) -> pd.Series:
+    """Each run's late minus early mean."""
+    early, late = early_and_late(rows)
+    return late - early
+
+
+def average(series: Iterable[pd.Series]) -> pd.Series:
+    """The mean of several series over the seeds that all of them have; nan where one of them is."""
+    kept = [one for one in series if len(one)]
+    if not kept:
+        return pd.Series(dtype=np.float64)
+    return pd.concat(kept, axis=1, join="inner").mean(axis=1, skipna=False)
+
+
+def binned(rows: pd.DataFrame, bin_tasks: int) -> pd.DataFrame:
+    """Means over bins of tasks, one row a bin and one column a seed; a last incomplete bin is left out."""
+    if rows.empty:
+        return pd.DataFrame()
+    table = rows.pivot_table(index="task", columns="seed", values="value", dropna=False, aggfunc="first").sort_index()
+    whole = max(1, len(table) // bin_tasks) * bin_tasks
+    table = table.iloc[:whole]
+    return table.groupby(np.arange(len(table)) // bin_tasks).agg(lambda values: values.mean(skipna=False))
+
+
+def peak(bins: pd.DataFrame) -> pd.Series:
+    """Each run's value in the bin that is best for the *other* runs (higher is better).
+
+    A run must not choose its own best bin: the highest of many noisy numbers is above their mean by chance alone.
+    """
+    values = bins.to_numpy(dtype=np.float64)
+    if values.shape[1] < 2 or not np.isfinite(values).all():
+        return pd.Series(np.nan, index=bins.columns, dtype=np.float64)
+    others = values.sum(1, keepdims=True) - values
+    return pd.Series(values[others.argmax(0), np.arange(values.shape[1])], index=bins.columns)
+
+
+def best_of(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
+    """The rows of one metric of the best setting among these."""
+    best = best_setting(frame, metric, higher_is_better)
+    return best[best["metric"] == metric]
+
+
+def compare(first: pd.DataFrame, second: pd.DataFrame) -> Estimate:
+    """The paired difference of the means over all tasks; rows are of one setting and one metric each."""
+    return paired(per_run(first), per_run(second))
+
+
+def spread_over_settings(rows: pd.DataFrame) -> pd.Series:
+    """For each seed the standard deviation over settings of the mean over tasks: how much the settings matter."""
+    if rows.empty or rows["setting"].nunique() < 2:
+        return pd.Series(dtype=np.float64)
+    means = rows.groupby(["seed", "setting"])["value"].agg(lambda values: values.mean(skipna=False)).unstack()
+    return means.dropna(how="any").std(axis=1, ddof=1)
+
+
+def most_of(verdicts: list[Verdict]) -> Verdict:
+    """Holds if more than half hold, fails if so many fail that this cannot be."""
+    outcomes = [verdict.outcome for verdict in verdicts]
+    evidence = "; ".join(verdict.evidence for verdict in verdicts) or "not in these results"
+    if outcomes and 2 * outcomes.count(Outcome.HOLDS) > len(outcomes):
+        return Verdict(Outcome.HOLDS, evidence)
+    if outcomes and 2 * outcomes.count(Outcome.FAILS) >= len(outcomes):
+        return Verdict(Outcome.FAILS, evidence)
+    return Verdict(Outcome.INCONCLUSIVE, evidence)
+
+
+def count_runs(frame: pd.DataFrame) -> str:
+    """ "10 runs", or "3 to 10 runs" where settings differ."""
+    counts = frame.groupby("setting")["seed"].nunique()
+    if counts.empty:
+        return "no runs"
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low} run{'s' if low != 1 else ''}" if low == high else f"{low} to {high} runs"

@@ -1,0 +1,126 @@
+"""What both renderers share: clipping on logarithmic axes, tick marks, notes, and colours."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neoteny.report.axes import choose_log_ticks, prepare, share_caption
+from neoteny.report.chart import Chart, Series
+from neoteny.report.palette import KNOWN, choose_colours, choose_keys, choose_looks
+
+finite = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+def make_chart(*series: Series, **options: bool) -> Chart:
+    return Chart("Title", "x", "y", series, caption="Ten runs.", **options)
+
+
+@given(st.lists(st.tuples(finite, st.floats(0, 1e6)), min_size=1, max_size=10))
+def test_everything_on_a_logarithmic_axis_is_positive(points: list[tuple[float, float]]) -> None:
+    y = [value for value, _ in points]
+    line = Series("a", range(len(y)), y, [v - w for v, w in points], [v + w for v, w in points])
+    drawable = prepare(make_chart(line, log_y=True))
+    chart = drawable.chart
+    if not any(value > 0 for value in y):
+        assert not chart.log_y
+        return
+    drawn = np.array([chart.series[0].y, chart.series[0].low, chart.series[0].high])
+    assert (drawn > 0).all()
+    assert drawn.min() >= min(value for value in y if value > 0) / 10.0001
+    assert ("at or below zero" in drawable.notes) == any(value - width <= 0 for value, width in points)
+
+
+def test_a_linear_axis_is_left_alone() -> None:
+    line = Series("a", [0, 1], [-1.0, 2.0], [-3.0, 1.0], [0.0, 3.0])
+    drawable = prepare(make_chart(line))
+    assert drawable.notes == ""
+    assert list(drawable.chart.series[0].low) == [-3.0, 1.0]
+    assert drawable.x_ticks is None
+    assert drawable.y_ticks is None
+
+
+def test_zero_on_a_logarithmic_x_axis_stands_at_the_left_end_with_its_own_label() -> None:
+    line = Series("CBP", [0.0, 1e-6, 1e-5], [1.0, 2.0, 3.0])
+    drawable = prepare(make_chart(line, log_x=True, markers=True))
+    assert list(drawable.chart.series[0].x) == pytest.approx([1e-7, 1e-6, 1e-5])
+    assert drawable.x_ticks is not None
+    assert list(drawable.x_ticks) == pytest.approx([1e-7, 1e-6, 1e-5])
+    assert list(drawable.x_ticks.values()) == ["0", "10⁻⁶", "10⁻⁵"]
+    assert "left end" in drawable.notes
+
+
+def test_diverged_lines_end_and_the_caption_names_them() -> None:
+    broken = Series("Adam", [1, 2, 3], [1.0, math.inf, math.nan], [0.5, math.nan, math.nan], [1.5, math.inf, math.nan])
+    drawable = prepare(make_chart(Series("BP", [1], [1.0]), broken))
+    assert drawable.notes == "A line ends where one of its runs diverged: Adam."
+    assert np.isnan(drawable.chart.series[1].y[1:]).all()
+
+
+def test_the_infinite_interval_of_one_run_falls_on_the_line() -> None:
+    chart = prepare(make_chart(Series("BP", [1], [2.0], [-math.inf], [math.inf]))).chart
+    assert (list(chart.series[0].low), list(chart.series[0].high)) == ([2.0], [2.0])
+
+
+@given(st.floats(1e-12, 1e12), st.floats(1.0, 1e12))
+def test_logarithmic_ticks_are_few_rising_and_reach_both_ends(low: float, ratio: float) -> None:
+    ticks = list(choose_log_ticks([low, low * ratio]))
+    assert ticks == sorted(set(ticks))
+    assert 2 <= len(ticks) <= 10 or ratio < 1.01
+    assert ticks[0] <= low * 1.01
+    assert ticks[-1] >= low * ratio * 0.1
+
+
+def test_panels_with_one_caption_share_it() -> None:
+    same, other = prepare(make_chart()), prepare(Chart("T", "x", "y", caption="Five runs."))
+    assert share_caption([same, same]) == "Ten runs."
+    assert share_caption([same, other]) == ""
+    assert share_caption([same]) == ""
+
+
+def test_an_empty_chart_is_drawable() -> None:
+    for options in ({}, {"log_x": True, "log_y": True, "markers": True}):
+        assert prepare(make_chart(**options)).chart.series == ()
+        assert prepare(make_chart(Series("a", [], []), **options)).chart.series[0].name == "a"
+
+
+def test_known_methods_keep_their_colours_whatever_the_chart() -> None:
+    first = choose_colours(["BP", "CBP", "mine"])
+    second = choose_colours(["other", "CBP", "mine", "L2"])
+    assert first["CBP"] == second["CBP"] == KNOWN["CBP"]
+    assert len({first["mine"], KNOWN["BP"], KNOWN["CBP"]}) == 3
+    assert second["other"] not in (KNOWN["CBP"], KNOWN["L2"])
+
+
+def test_eight_known_methods_have_eight_colours_in_both_themes() -> None:
+    for theme in ("light", "dark"):
+        assert len({getattr(colour, theme) for colour in KNOWN.values()}) == len(KNOWN)
+
+
+def test_toggles_go_by_method_and_by_name_where_there_is_one_method() -> None:
+    steps = make_chart(
+        *(Series(f"step size {k}", [1], [1.0], method="BP") for k in (1, 2)),
+        Series("linear", [1], [1.0], method="Linear", dashed=True),
+    )
+    assert choose_keys([steps]) == {"step size 1": False, "step size 2": False, "linear": True}
+    methods = make_chart(*(Series(f"{name}, tanh", [1], [1.0], method=name) for name in ("BP", "CBP")))
+    assert list(choose_keys([methods])) == ["BP", "CBP"]
+    assert list(choose_keys([steps, methods])) == ["BP", "Linear", "CBP"]
+
+
+def test_series_of_one_method_differ_in_dash_and_shade() -> None:
+    chart = make_chart(
+        Series("a", [1], [1.0], method="CBP"),
+        Series("b", [1], [1.0], method="CBP"),
+        Series("c", [1], [1.0], method="BP"),
+    )
+    first, second, third = choose_looks([chart])[0]
+    assert first.key == second.key == "CBP"
+    assert first.dash != second.dash
+    assert first.colour != second.colour
+    assert first.colour == KNOWN["CBP"]
+    assert third.dash == "solid"

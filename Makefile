@@ -12,7 +12,8 @@ endif
 .PHONY: demo test test-slow lint format bench clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/demo.py
+	$(BIN)/neoteny run examples/demo.py --out results/demo
+	$(BIN)/neoteny report results/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile

@@ -322,7 +322,7 @@ def test_describe_tells_good_corrupt_incomplete_and_missing(tiny: Path) -> None:
 def test_the_printed_list_shows_every_dataset_and_how_to_mend_it(tiny: Path) -> None:
     fetch("tiny")
     text = list_text()
-    lines = {line.split()[0]: line for line in text.splitlines()[1:] if line.strip()}
+    lines = {line.split()[0]: line for line in text.split("\n\n")[0].splitlines()}
     assert set(DATASETS) <= set(lines)
     assert lines["tiny"].split() == ["tiny", "good", "0.7", "MB", "none", str(tiny)]
     assert lines["mnist"].split()[1:3] == ["missing", "-"]

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from neoteny import cli
+
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+DEMO = ROOT / "examples" / "demo.py"
+SCRIPTS = sorted(path for path in (ROOT / "examples").glob("*.py") if path != DEMO)
 SHOW_REPLACED = ("any_module.py", "drop_in.py")
 
 
@@ -45,6 +48,35 @@ def test_runs(script: Path, tmp_path: Path) -> None:
 
 def replaced_lines(printed: str) -> list[str]:
     return [line for line in printed.splitlines() if line.startswith("replaced: ")]
+
+
+def test_the_demo_is_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert cli.main(["run", str(DEMO), "--scale", "smoke", "--out", str(out), "--jobs", "1"]) == 0
+    assert cli.main(["report", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "CBP (activation=relu)" in printed  # the table
+    assert "[inconclusive]" in printed or "[holds]" in printed  # the verdicts
+    assert printed.rstrip().endswith("report.html")  # the path of the page
+    assert "examples/demo.py" in (ROOT / "Makefile").read_text()
+
+
+def guide_block(name: str) -> str:
+    """The Python of a guide in docs/: all its blocks are one file."""
+    text = (ROOT / "docs" / name).read_text()
+    return "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+
+
+def test_the_guide_to_experiments_is_one(tmp_path: Path) -> None:
+    (tmp_path / "my_experiment.py").write_text(guide_block("adding-an-experiment.md"))
+    command = ["run", str(tmp_path / "my_experiment.py"), "--scale", "smoke", "--jobs", "1", "--out"]
+    assert cli.main([*command, str(tmp_path / "out")]) == 0
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+
+
+def test_the_guide_to_methods_has_one_that_works() -> None:
+    code = compile(guide_block("adding-a-method.md"), "adding-a-method.md", "exec", dont_inherit=True)
+    exec(code, {"__name__": "__main__"})
 
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)

@@ -88,12 +88,24 @@ def test_an_empty_chart_is_drawable() -> None:
         assert prepare(make_chart(Series("a", [], []), **options)).chart.series[0].name == "a"
 
 
+def make_named(*names: str) -> Chart:
+    return make_chart(*(Series(name, [1], [1.0]) for name in names))
+
+
 def test_known_methods_keep_their_colours_whatever_the_chart() -> None:
-    first = choose_colours(["BP", "CBP", "mine"])
-    second = choose_colours(["other", "CBP", "mine", "L2"])
+    first = choose_colours([make_named("BP", "CBP", "mine")])
+    second = choose_colours([make_named("other", "CBP"), make_named("mine", "L2")])
+    assert list(second) == ["other", "CBP", "mine", "L2"]
     assert first["CBP"] == second["CBP"] == KNOWN["CBP"]
     assert len({first["mine"], KNOWN["BP"], KNOWN["CBP"]}) == 3
-    assert second["other"] not in (KNOWN["CBP"], KNOWN["L2"])
+    assert len(set(second.values())) == 4
+
+
+def test_with_more_names_than_colours_those_of_one_chart_still_differ() -> None:
+    charts = [make_named("BP", *(f"{panel}{number}" for number in range(4))) for panel in "abcdef"]
+    colours = choose_colours(charts)
+    for chart in charts:
+        assert len({colours[series.name] for series in chart.series}) == 5
 
 
 def test_eight_known_methods_have_eight_colours_in_both_themes() -> None:

@@ -13,6 +13,7 @@ import pytest
 from made_up_report import EVIL, METHODS, make_report
 
 from neoteny.engine.errors import StoreError
+from neoteny.report.chart import Chart, Series
 from neoteny.report.page import Report, render_page, write_report
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "path", "circle"}
@@ -133,6 +134,21 @@ def test_charts_have_words_and_toggles_have_states(outline: Outline) -> None:
     headings = [int(tag[1]) for tag, _ in outline.tags if re.fullmatch("h[1-6]", tag)]
     assert headings.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(headings))
+
+
+def test_with_many_toggles_every_chart_has_its_legend(outline: Outline) -> None:
+    assert outline.count("ul", class_="legend") == 1  # the chart whose line is not named as its method
+    names = [f"setting {number}" for number in range(11)]
+    chart = Chart("Settings", "x", "y", [Series(name, [1], [1.0]) for name in names])
+    many = Outline(render_page(Report("T", "x", "smoke", charts=[chart])))
+    assert many.count("ul", class_="legend") == 1
+    assert many.text.count("setting 10") == 2
+    few = Outline(render_page(Report("T", "x", "smoke", charts=[replace(chart, series=chart.series[:3])])))
+    assert few.count("ul", class_="legend") == 0
+
+
+def test_small_multiples_show_a_shared_caption_once(outline: Outline) -> None:
+    assert outline.text.count("Six runs, one standard error.") == 2  # the single chart, and the group of two
 
 
 def test_lists_and_code_of_the_description_are_marked_up(page: str) -> None:

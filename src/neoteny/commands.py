@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import traceback
@@ -147,13 +148,17 @@ def command_status(options: argparse.Namespace) -> int:
 def command_claims(options: argparse.Namespace) -> int:
     """The verdicts."""
     from neoteny.engine.store import Results
+    from neoteny.report.claim import Outcome
 
     results = Results.open(options.folder)
     experiment = _experiment_of(results)
     frame = results.frame()
+    counts = dict.fromkeys(Outcome, 0)
     for claim in experiment.claims:
         verdict = claim.judge(frame)
+        counts[verdict.outcome] += 1
         print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
+    print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     if experiment.unchecked:
         print("\nNot checked:")
     for statement in experiment.unchecked:
@@ -166,15 +171,15 @@ def command_report(options: argparse.Namespace) -> int:
     from neoteny.engine.store import Results
 
     results = Results.open(options.folder)
-    print(make_report(results, _experiment_of(results)))
+    _make_report(results, _experiment_of(results))
     return 0
 
 
-def make_report(results: Results, experiment: Experiment) -> Path:
-    """Write report.html and the figures; returns the page's path."""
+def _make_report(results: Results, experiment: Experiment) -> None:
+    """Write report.html and the figures; print the table, the verdicts and the page's path."""
     from neoteny.report.page import Report, write_report
     from neoteny.report.figures import write_figures
-    from neoteny.report.tables import performance_table
+    from neoteny.report.tables import performance_table, to_text
 
     frame = results.frame()
     if frame.empty:
@@ -185,8 +190,10 @@ def make_report(results: Results, experiment: Experiment) -> Path:
         )
     sweep = experiment.sweep(results.about["scale"])
     charts = list(experiment.figure(frame))
+    table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)
+    verdicts = [(claim, claim.judge(frame)) for claim in experiment.claims]
     write_figures(results.root, charts)
-    return write_report(
+    page = write_report(
         results.root,
         Report(
             title=experiment.title,
@@ -194,14 +201,18 @@ def make_report(results: Results, experiment: Experiment) -> Path:
             scale=results.about["scale"],
             description=experiment.description,
             charts=charts,
-            tables=[performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)],
-            claims=[(claim, claim.judge(frame)) for claim in experiment.claims],
+            tables=[table],
+            claims=verdicts,
             unchecked=experiment.unchecked,
             chosen=[(item.what, item.value, item.reason) for item in sweep.chosen],
             configuration=results.about["configuration"],
             facts=_facts(results),
         ),
     )
+    print(to_text(table, shutil.get_terminal_size((120, 24)).columns), end="\n\n")
+    for claim, verdict in verdicts:
+        print(f"[{verdict.outcome}] {claim.statement}")
+    print(f"\n{page}")
 
 
 def _facts(results: Results) -> dict[str, str]:
@@ -228,12 +239,9 @@ def _facts(results: Results) -> dict[str, str]:
 
 def command_data(options: argparse.Namespace) -> int:
     """Which datasets are there; or fetch one."""
-    from neoteny.problems import datasets
+    from neoteny.problems.dataset_texts import fetch_with_progress, list_text
 
-    if options.action == "list":
-        print(datasets.list_text(options.data))
-    else:
-        print(datasets.fetch_with_progress(options.name, options.data))
+    print(list_text(options.data) if options.action == "list" else fetch_with_progress(options.name, options.data))
     return 0
 
 
@@ -249,7 +257,7 @@ def explain(error: Exception) -> str | None:
     """The text for an error that a person can mend; None for a fault of ours, which keeps its traceback."""
     from neoteny.engine.errors import StoreError
     from neoteny.experiments import ExperimentError
-    from neoteny.problems.datasets import DataError
+    from neoteny.problems.files import DataError
 
     if isinstance(error, (StoreError, ExperimentError, DataError)):
         return str(error)

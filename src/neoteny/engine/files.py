@@ -109,6 +109,4 @@ def _explain(path: Path, error: OSError) -> str:
             f"No space left to write {path}. Nothing that was finished is lost: free some space and give the same "
             "command again, it goes on from the last checkpoint."
         )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{path.parent} cannot be written ({os.strerror(error.errno)}). Choose another folder with --out."
-    return f"{path} cannot be written: {error.strerror or error}."
+    return f"{path} cannot be written ({error.strerror or error}). Choose another folder with --out, or mend this one."

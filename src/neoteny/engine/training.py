@@ -8,7 +8,6 @@ adds up the same numbers in the same order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,8 +47,7 @@ class Training:
         self.diverged_at = torch.full((count,), -1, dtype=torch.int64)
         self._total = torch.zeros(count, dtype=torch.float64)
         self._replaced = torch.zeros(count, dtype=torch.int64)
-        size = count * math.prod(self.problem.input_shape) * 4
-        self._block = max(1, min(BLOCK_UPDATES, BLOCK_BYTES // size))
+        self._block = 0
 
     @property
     def updates(self) -> int:
@@ -65,6 +63,7 @@ class Training:
         """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
         while not self.finished:
             plan = self._stream.plan(self._seeds, self.task)
+            self._block = self._block or _choose_block(plan, self.device)
             if self.step == 0:
                 self._begin_task(plan)
             while self.step < plan.steps:
@@ -188,6 +187,12 @@ def _build(runs: StackOfRuns, dtype: torch.dtype, device: torch.device) -> Stack
         example=example.to(device),
         seeds=[run.seed for run in runs.runs],
     )
+
+
+def _choose_block(plan: Plan, device: torch.device) -> int:
+    """How many updates to make into tensors at once; the same whenever it is asked."""
+    inputs, _ = plan.batches(0, 1, device)
+    return max(1, min(BLOCK_UPDATES, BLOCK_BYTES // (inputs.numel() * inputs.element_size())))
 
 
 def _head(module: nn.Module) -> str:

@@ -17,6 +17,7 @@ from neoteny.experiments.imagenet_settings import (
     draw_accuracies,
     make_problem,
     make_setting,
+    stack_size,
     window_size,
 )
 from neoteny.experiments.scales import pick
@@ -57,7 +58,7 @@ def sweep(scale: str) -> Sweep:
             *others,
         ),
         runs=pick(scale, smoke=2, laptop=5, paper=30),
-        stack_size=30,
+        stack_size=stack_size(scale),
         chosen=(
             *choose(scale),
             Chosen(

@@ -20,6 +20,7 @@ from neoteny.experiments.imagenet_settings import (
     draw_accuracies,
     make_problem,
     make_setting,
+    stack_size,
 )
 from neoteny.experiments.scales import pick
 from neoteny.experiments.windows import Line, best_of, count_runs, spread_over_settings
@@ -45,11 +46,11 @@ BEST: dict[str, dict[str, float]] = {
 def sweep(scale: str) -> Sweep:
     """The whole grid at the paper's scale, some of it elsewhere."""
     return Sweep(
-        problem=make_problem(scale, paper_tasks=5000, laptop_tasks=80),
+        problem=make_problem(scale, paper_tasks=5000, laptop_tasks=50),
         settings=tuple(_settings(scale)),
         runs=pick(scale, smoke=2, laptop=3, paper=10),
         selection=Selection(pick(scale, smoke=1, laptop=2, paper=20)),
-        stack_size=30,
+        stack_size=stack_size(scale),
         chosen=(
             *choose(scale),
             Chosen(

@@ -2,7 +2,7 @@
 
 Figure 2b (right) of the paper, Section 3: a new permutation after every 10,000, 100,000 or 1,000,000 examples, drawn
 with replacement, for 48 million examples in all. Each rate of change is a problem of its own; accuracy is drawn over
-examples. The `laptop` scale has shorter tasks of three lengths that are again an order of magnitude apart in all.
+examples. The `laptop` scale has a narrow network, and changes every 1,000, 5,000 or 25,000 examples.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Size:
 
 SIZES = {
     "smoke": Size((20, 60, 180), 360, width=20, step_size=0.01, runs=2, source="synthetic"),
-    "laptop": Size((1000, 5000, 25_000), 400_000, width=30, step_size=0.01, runs=5),
+    "laptop": Size((1000, 5000, 25_000), 400_000, width=20, step_size=0.01, runs=5),
     "paper": Size((10_000, 100_000, 1_000_000), 48_000_000, width=2000, step_size=0.003, runs=30, stack_size=30),
 }
 

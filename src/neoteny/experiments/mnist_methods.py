@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from neoteny.engine.sweep import Chosen, Sweep
+from neoteny.experiments import mnist_cbp_claims, mnist_known_claims
 from neoteny.experiments import mnist_learners as learners
-from neoteny.experiments.mnist_methods_claims import CLAIMS, UNCHECKED
 from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks
 from neoteny.experiments.scales import pick
 from neoteny.problems import PermutedMNIST
@@ -40,14 +40,13 @@ class Size:
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=4, examples_per_task=40, source="synthetic"), width=20, runs=2),
     "laptop": Size(
-        PermutedMNIST(tasks=80, examples_per_task=1000),
+        PermutedMNIST(tasks=60, examples_per_task=1000),
         width=20,
         runs=5,
         step_size=0.01,
         l2=1e-3,
-        noise_std=3e-4,
+        noise_std=1e-4,
         adam_step_size=1e-3,
-        replacement_rate=1e-4,
     ),
     "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), width=2000, runs=30, stack_size=30),
 }
@@ -102,5 +101,5 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     ]
 
 
-claims = CLAIMS
-unchecked = UNCHECKED
+claims = (*mnist_known_claims.CLAIMS, *mnist_cbp_claims.CLAIMS)
+unchecked = (*mnist_known_claims.UNCHECKED, *mnist_cbp_claims.UNCHECKED)

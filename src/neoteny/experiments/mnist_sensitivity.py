@@ -61,7 +61,7 @@ SIZES = {
         PermutedMNIST(tasks=3, examples_per_task=25, source="synthetic"), width=10, runs=2, norm_runs=2, cbp_runs=2
     ),
     "laptop": Size(
-        PermutedMNIST(tasks=40, examples_per_task=1000),
+        PermutedMNIST(tasks=36, examples_per_task=1000),
         width=20,
         runs=3,
         norm_runs=3,
@@ -69,9 +69,9 @@ SIZES = {
         step_size=0.01,
         l2=(1e-4, 1e-3, 1e-2),
         best_l2=1e-3,
-        noise_std=(3e-5, 3e-4, 3e-3),
+        noise_std=(1e-5, 1e-4, 1e-3),
         adam_step_size=(3e-4, 1e-3, 3e-3),
-        replacement_rate=(1e-5, 1e-4, 1e-3),
+        replacement_rate=(1e-4, 1e-3, 1e-2),
     ),
     "paper": Size(PermutedMNIST(), width=2000, runs=10, norm_runs=3, cbp_runs=30, stack_size=30),
 }

@@ -46,7 +46,7 @@ class Size:
 
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), width=20, runs=2),
-    "laptop": Size(PermutedMNIST(tasks=200, examples_per_task=2000), width=30, runs=5),
+    "laptop": Size(PermutedMNIST(tasks=150, examples_per_task=2000), width=20, runs=8, stack_size=12),
     "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), width=2000, runs=30, stack_size=30),
 }
 

@@ -41,7 +41,7 @@ class Size:
 
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), (5, 10, 20), 0.01, runs=2),
-    "laptop": Size(PermutedMNIST(tasks=150, examples_per_task=2000), (15, 40, 100), 0.01, runs=5),
+    "laptop": Size(PermutedMNIST(tasks=100, examples_per_task=2000), (10, 30, 100), 0.01, runs=5),
     "paper": Size(PermutedMNIST(tasks=150), (100, 1000, 10_000), 0.003, runs=30, stack_size=10),
 }
 

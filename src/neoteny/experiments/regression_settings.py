@@ -46,11 +46,6 @@ OUTPUT_GAIN = Chosen(
     "Kaiming uniform with gain 1, biases zero",
     "the paper gives gains for activations only, and the output layer is linear",
 )
-SHORTER = Chosen(
-    "time between two flips at the laptop scale",
-    "2,000 examples instead of 10,000",
-    "the loss shows after a number of flips; with shorter tasks there are enough of them in minutes",
-)
 
 
 def make_problem(scale: str, laptop_tasks: int = 70, laptop_examples_per_task: int = 2000) -> SlowlyChangingRegression:
@@ -60,6 +55,19 @@ def make_problem(scale: str, laptop_tasks: int = 70, laptop_examples_per_task: i
         smoke=SlowlyChangingRegression(tasks=12, examples_per_task=20),
         laptop=SlowlyChangingRegression(tasks=laptop_tasks, examples_per_task=laptop_examples_per_task),
         paper=SlowlyChangingRegression(tasks=300, examples_per_task=10_000),
+    )
+
+
+def choose(problem: SlowlyChangingRegression, scale: str) -> tuple[Chosen, ...]:
+    """What the laptop scale changes in the problem."""
+    if scale != "laptop":
+        return ()
+    return (
+        Chosen(
+            "time between two flips at the laptop scale",
+            f"{problem.examples_per_task:,} examples instead of 10,000, and {problem.tasks} flips instead of 300",
+            "the loss shows after a number of flips; with shorter tasks there are enough of them in minutes",
+        ),
     )
 
 
@@ -93,16 +101,20 @@ def baseline(frame: pd.DataFrame, optimizer: str) -> pd.DataFrame:
     return best_of(select(frame, "error", method="Linear", optimizer=optimizer), "error", higher_is_better=False)
 
 
-def excess_rise(rows: pd.DataFrame, linear: pd.DataFrame) -> pd.Series:
-    """Each run's rise of the error from early to late, less that of the linear baseline on the same stream.
+def drift(frame: pd.DataFrame, optimizer: str) -> pd.Series:
+    """Each stream's rise of the linear baseline's error from early to late; nothing without a baseline.
 
-    The target function is harder in some states of the slow bits than in others; the baseline has no hidden units that
-    could be lost, so its own rise stands for that drift. Without a baseline, the plain rise.
+    The target function is harder in some states of the slow bits than in others. The baseline has no hidden units that
+    could be lost, so its rise stands for that.
     """
+    return rise(baseline(frame, optimizer))
+
+
+def excess_rise(rows: pd.DataFrame, drift: pd.Series) -> pd.Series:
+    """Each run's rise of the error from early to late, less the drift of its stream where that is known."""
     own = rise(rows)
-    if linear.empty:
+    if drift.empty:
         return own
-    drift = rise(linear)
     common = own.index.intersection(drift.index)
     return own.loc[common] - drift.loc[common]
 

@@ -26,5 +26,5 @@ def pick(scale: str, smoke: Value, laptop: Value, paper: Value) -> Value:
 
 def scale_of(frame: pd.DataFrame) -> str:
     """The scale of a frame's runs; the paper's where the frame has none, or several."""
-    found = [scale for scale in SCALES if scale in set(frame["scale"])] if "scale" in frame.columns else []
-    return found[0] if len(found) == 1 else "paper"
+    present = frame["scale"].unique().tolist() if "scale" in frame.columns else []
+    return present[0] if len(present) == 1 and present[0] in SCALES else "paper"

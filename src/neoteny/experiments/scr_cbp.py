@@ -17,9 +17,10 @@ from neoteny.experiments.regression_settings import (
     BASELINE,
     OPTIMIZERS,
     OUTPUT_GAIN,
-    SHORTER,
     baseline,
+    choose,
     draw_errors,
+    drift,
     excess_rise,
     make_baselines,
     make_learner,
@@ -30,6 +31,7 @@ from neoteny.experiments.scales import pick, scale_of
 from neoteny.experiments.windows import Line, average, best_of, compare, early_and_late, spread_over_settings
 from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
+from neoteny.problems import SlowlyChangingRegression
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Unchecked, Verdict, all_of, below
 from neoteny.report.statistics import estimate, paired, select
@@ -62,7 +64,7 @@ def sweep(scale: str) -> Sweep:
     return Sweep(
         problem=_problem(scale),
         settings=(*settings, *make_baselines(OPTIMIZERS, (STEP_SIZE,))),
-        runs=pick(scale, smoke=2, laptop=40, paper=30),
+        runs=pick(scale, smoke=2, laptop=30, paper=30),
         stack_size=300,
         selection=Selection(70, by=("method", "activation", "optimizer")) if scale == "paper" else None,
         chosen=(
@@ -80,12 +82,12 @@ def sweep(scale: str) -> Sweep:
             Chosen("maturity threshold, decay rate", "100, 0.99", "the paper's values in its other problems"),
             BASELINE,
             OUTPUT_GAIN,
-            *((SHORTER,) if scale == "laptop" else ()),
+            *choose(_problem(scale), scale),
         ),
     )
 
 
-def _problem(scale: str):
+def _problem(scale: str) -> SlowlyChangingRegression:
     return make_problem(scale, _LAPTOP_TASKS, _LAPTOP_EXAMPLES_PER_TASK)
 
 
@@ -142,12 +144,12 @@ def _activations(frame: pd.DataFrame) -> list[str]:
 
 def _check_maintains(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
     def check(frame: pd.DataFrame) -> Verdict:
-        linear = baseline(frame, optimizer)
+        moved = drift(frame, optimizer)
         verdicts = []
         for activation in _activations(frame):
             rows = _best(frame, "CBP", activation, optimizer)
             allowed = TOLERANCE * float(early_and_late(rows)[0].mean()) if len(rows) else 0.0
-            change = estimate(excess_rise(rows, linear))
+            change = estimate(excess_rise(rows, moved))
             verdicts.append(below(change, allowed, f"rise of the error of {activation}"))
         return all_of(verdicts)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from neoteny.engine.sweep import Chosen, Setting, Sweep
 from neoteny.experiments.regression_settings import (
     OUTPUT_GAIN,
-    SHORTER,
+    choose,
     draw_errors,
     make_learner,
     make_optimizer,
@@ -63,7 +63,7 @@ def sweep(scale: str) -> Sweep:
     return Sweep(
         problem=make_problem(scale),
         settings=(*settings, Setting("BP", learner, (optimizer,), shared)),
-        runs=pick(scale, smoke=2, laptop=40, paper=100),
+        runs=pick(scale, smoke=2, laptop=30, paper=100),
         stack_size=300,
         chosen=(
             Chosen(
@@ -74,7 +74,7 @@ def sweep(scale: str) -> Sweep:
             Chosen("runs", "100", "as in the paper's other results on this problem"),
             Chosen("maturity threshold, decay rate", "100, 0.99", "the paper's values in its other problems"),
             OUTPUT_GAIN,
-            *((SHORTER,) if scale == "laptop" else ()),
+            *choose(make_problem(scale), scale),
         ),
     )
 

@@ -77,11 +77,14 @@ def compare(first: pd.DataFrame, second: pd.DataFrame) -> Estimate:
 
 
 def spread_over_settings(rows: pd.DataFrame) -> pd.Series:
-    """For each seed the standard deviation over settings of the mean over tasks: how much the settings matter."""
-    if rows.empty or rows["setting"].nunique() < 2:
+    """For each seed that ran in all of them, the standard deviation over settings of the mean over tasks.
+
+    It says how much the settings matter. A run that diverged makes its seed's nan.
+    """
+    means = {setting: per_run(one) for setting, one in rows.groupby("setting")}
+    if len(means) < 2:
         return pd.Series(dtype=np.float64)
-    means = rows.groupby(["seed", "setting"])["value"].agg(lambda values: values.mean(skipna=False)).unstack()
-    return means.dropna(how="any").std(axis=1, ddof=1)
+    return pd.concat(means, axis=1, join="inner").std(axis=1, ddof=1, skipna=False)
 
 
 def most_of(verdicts: list[Verdict]) -> Verdict:

@@ -45,6 +45,7 @@ def write_figures(folder: Path, charts: Sequence[Chart]) -> list[Path]:
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
                 path = Path(folder) / "figures" / f"{name}.{kind}"
+                figure.set_layout_engine("none")  # laid out once; the second format keeps the places
                 content = buffer.getvalue()
                 write_atomically(path, lambda file, content=content: _write_all(file, content))
                 paths.append(path)

@@ -31,6 +31,10 @@ _DIGITS = 6
 """Significant digits of the numbers in the page: more than a screen can show."""
 
 
+_MOST_TOGGLES = 10
+"""With more of them the row no longer serves as a legend, nor stays in view."""
+
+
 @dataclass(frozen=True)
 class Report:
     """Everything the page shows.
@@ -85,14 +89,16 @@ def render_page(report: Report) -> str:
     environment.filters["details"] = _split_details
     drawables = [prepare(chart) for chart in report.charts]
     looks = choose_looks(report.charts)
-    keys = choose_keys(report.charts)
-    figures = [_describe_figure(i, drawables[i], looks[i]) for i in range(len(drawables))]
+    keys, colours = choose_keys(report.charts), choose_colours(report.charts)
+    plenty = len(keys) > _MOST_TOGGLES
+    figures = [_describe_figure(i, drawables[i], looks[i], plenty) for i in range(len(drawables))]
     facts = list(report.facts.items())
     return environment.from_string((assets / "page.html").read_text("utf-8")).render(
         report=report,
         description=_drop_title(report.description, report.title),
         groups=_group(figures),
-        toggles=[(key, colour, keys[key]) for key, colour in _in_order(choose_colours(list(keys)), list(keys))],
+        toggles=[(key, colours[key], dashed) for key, dashed in keys.items()],
+        plenty=plenty,
         tally=[(outcome, _count(report, outcome)) for outcome in Outcome],
         head_facts=facts[:3],
         facts=facts,
@@ -137,8 +143,8 @@ def _describe_chart(drawable: Drawable, looks: Sequence[Look]) -> dict[str, Any]
     }
 
 
-def _describe_figure(number: int, drawable: Drawable, looks: Sequence[Look]) -> dict[str, Any]:
-    """What page.html shows around a chart. A legend only where the toggles do not already name its lines."""
+def _describe_figure(number: int, drawable: Drawable, looks: Sequence[Look], plenty: bool) -> dict[str, Any]:
+    """What page.html shows around a chart. A legend only where the toggles do not name its lines, or are too many."""
     chart = drawable.chart
     named = all(series.name == look.key for series, look in zip(chart.series, looks, strict=True))
     return {
@@ -146,7 +152,7 @@ def _describe_figure(number: int, drawable: Drawable, looks: Sequence[Look]) -> 
         "drawable": drawable,
         "title": chart.title,
         "alternative": _tell(chart),
-        "legend": [] if named else list(zip(chart.series, looks, strict=True)),
+        "legend": [] if named and not plenty else list(zip(chart.series, looks, strict=True)),
     }
 
 
@@ -183,10 +189,6 @@ def _group(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             own = "" if group["caption"] else drawable.chart.caption
             figure["caption"] = " ".join(part for part in (own, drawable.notes) if part)
     return groups
-
-
-def _in_order(colours: Mapping[str, Any], keys: Sequence[str]) -> list[tuple[str, Any]]:
-    return [(key, colours[key]) for key in keys]
 
 
 def _count(report: Report, outcome: Outcome) -> int:

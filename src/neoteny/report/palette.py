@@ -71,15 +71,24 @@ def choose_keys(charts: Sequence[Chart]) -> dict[str, bool]:
     return keys
 
 
-def choose_colours(keys: Sequence[str]) -> dict[str, Colour]:
-    """A colour for every key: its own for a known method, else the next that no known method of this page has."""
-    taken = [KNOWN[key] for key in keys if key in KNOWN]
-    free = [colour for colour in OTHERS if colour not in taken] or list(OTHERS)
+def choose_colours(charts: Sequence[Chart]) -> dict[str, Colour]:
+    """A colour for every key of a page: its own for a known method, else one that no other key has.
+
+    Where there are more keys than colours, keys that never meet in a chart may share one.
+    """
+    by_name = _go_by_name(charts)
+    meetings = [{_choose_key(series, by_name) for series in chart.series} for chart in charts]
+    keys = list(choose_keys(charts))
+    chosen = {key: KNOWN[key] for key in keys if key in KNOWN}
     unknown = [key for key in keys if key not in KNOWN]
-    return {
-        **{key: KNOWN[key] for key in keys if key in KNOWN},
-        **{key: free[i % len(free)] for i, key in enumerate(unknown)},
-    }
+    free = [colour for colour in OTHERS if colour not in chosen.values()]
+    for nth, key in enumerate(unknown):
+        if len(unknown) <= len(free):
+            chosen[key] = free[nth]
+            continue
+        met = {chosen[other] for meeting in meetings if key in meeting for other in meeting if other in chosen}
+        chosen[key] = next((colour for colour in OTHERS if colour not in met), OTHERS[nth % len(OTHERS)])
+    return {key: chosen[key] for key in keys}
 
 
 def choose_looks(charts: Sequence[Chart]) -> list[list[Look]]:
@@ -91,7 +100,7 @@ def choose_looks(charts: Sequence[Chart]) -> list[list[Look]]:
         [('0.1', 'solid'), ('0.2', 'solid')]
     """
     by_name = _go_by_name(charts)
-    colours = choose_colours(list(choose_keys(charts)))
+    colours = choose_colours(charts)
     looks = []
     for chart in charts:
         seen: Counter[str] = Counter()

@@ -36,6 +36,7 @@ class World:
         tasks: so many.
         quiet, loud: noise that hides nothing, and noise that hides everything.
         loud_seed: of the loud noise; one in twenty intervals misses its mean, and a test must not meet that one.
+        scale: of its results.
     """
 
     metric: str
@@ -44,9 +45,10 @@ class World:
     quiet: float
     loud: float
     loud_seed: int = 0
+    scale: str = "paper"
 
     def frame(
-        self, *changes: Change, runs: int = 6, noise: float | None = None, scale: str = "paper", seed: int = 0
+        self, *changes: Change, runs: int = 6, noise: float | None = None, scale: str = "", seed: int = 0
     ) -> pd.DataFrame:
         """Results of this world with some curves changed; the last change that fits counts."""
         curves = []
@@ -63,7 +65,7 @@ class World:
         if unused:
             raise KeyError(f"no setting fits {unused}")
         noise = self.quiet if noise is None else noise
-        return make_frame(curves, runs=runs, tasks=self.tasks, noise=noise, scale=scale, seed=seed)
+        return make_frame(curves, runs=runs, tasks=self.tasks, noise=noise, scale=scale or self.scale, seed=seed)
 
     def hide(self) -> pd.DataFrame:
         """The world under loud noise."""

@@ -165,6 +165,14 @@ def test_claims_stay_open_on_what_is_missing(name: str) -> None:
             assert verdict.outcome is Outcome.INCONCLUSIVE, f"{claim.name}: {verdict.evidence}"
 
 
+def test_another_step_size_does_not_stand_in_for_the_largest() -> None:
+    frame = true_frame("imagenet-bp")
+    without = frame[frame["step_size"] != 0.01]
+    claims = {claim.name: claim for claim in EXPERIMENTS["imagenet-bp"].claims}
+    for name in ("largest-step-size-starts-best", "largest-step-size-falls", "largest-step-size-ends-below-linear"):
+        assert claims[name].judge(without).outcome is Outcome.INCONCLUSIVE
+
+
 def test_headline_numbers_are_judged_at_the_papers_scale_alone() -> None:
     frame = BP_WORLD.frame(scale="laptop")
     claim = {claim.name: claim for claim in EXPERIMENTS["imagenet-bp"].claims}["from-89-to-77-percent"]

@@ -214,6 +214,12 @@ def test_figures_survive_partial_frames(experiment: str) -> None:
     assert math.isnan(cut.y[-1])
 
 
+def test_lines_are_in_the_order_of_the_sweep_however_results_come() -> None:
+    frame = quiet_frame("mnist-methods", 40)
+    chart = EXPERIMENTS["mnist-methods"].figure(frame.iloc[::-1])[0]
+    assert [line.name for line in chart.series] == ["BP", "L2", "S&P", "Dropout", "Online norm", "Adam", "CBP"]
+
+
 def test_accuracy_is_drawn_in_percent_and_long_curves_in_bins() -> None:
     frame = WORLDS["mnist-width"][0].frame(tasks=450, runs=3)
     chart = EXPERIMENTS["mnist-width"].figure(frame)[0]

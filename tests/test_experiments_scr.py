@@ -11,7 +11,7 @@ from experiment_worlds import Change, World
 
 from neoteny import experiments
 from neoteny.engine.sweep import SCALES, Sweep
-from neoteny.experiments.regression_settings import ACTIVATIONS, OPTIMIZERS, STEP_SIZES
+from neoteny.experiments.regression_settings import ACTIVATIONS, OPTIMIZERS, step_sizes
 from neoteny.experiments.scales import pick
 from neoteny.experiments.scr_utilities import UTILITIES
 from neoteny.experiments.windows import average, early_and_late, most_of, peak, spread_over_settings
@@ -23,6 +23,7 @@ FALLING = (1.0, 0.95, 0.9, 0.8, 0.7)
 SEVERE = (0.8, 0.8, 0.95, 1.05, 1.05)
 MILD = (0.8, 0.8, 0.83, 0.86, 0.88)
 WITH_ADAM = (0.8, 0.8, 1.1, 1.2, 1.3)
+STEP_SIZES = step_sizes("paper")
 LINEAR = [("Linear", {"optimizer": name, "step_size": 0.01}, (1.02,)) for name in OPTIMIZERS]
 
 ACTIVATION_WORLD = World(
@@ -69,6 +70,7 @@ METHOD_WORLD = World(
     tasks=30,
     quiet=0.005,
     loud=1.5,
+    scale="laptop",
 )
 UTILITY_WORLD = World(
     "error",
@@ -300,10 +302,11 @@ def test_spread_over_settings_is_the_standard_deviation_of_their_means() -> None
 
 def test_averages_are_over_the_seeds_that_all_have_and_keep_divergence() -> None:
     first, second = pd.Series([1.0, 2.0, np.nan], index=[0, 1, 2]), pd.Series([4.0, 5.0, 6.0], index=[1, 2, 3])
-    averaged = average([first, second, pd.Series(dtype=np.float64)])
+    averaged = average([first, second])
     assert averaged.loc[1] == 3.0
     assert np.isnan(averaged.loc[2])
     assert len(averaged) == 2
+    assert average([first, pd.Series(dtype=np.float64)]).empty
 
 
 def test_most_of_needs_more_than_half() -> None:

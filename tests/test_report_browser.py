@@ -43,11 +43,14 @@ def no_complaints(complaints: list[str]) -> Iterator[None]:
 def open_page(browser: Browser, complaints: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Page]:
     address = write_report(tmp_path_factory.mktemp("page"), make_report()).as_uri()
 
+    def leaves_page(url: str) -> bool:
+        return url != address and not url.startswith(("blob:", "data:"))
+
     def open_one(**options: Any) -> Page:
         page = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True, **options).new_page()
         page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: None if request.url == address else complaints.append(request.url))
+        page.on("request", lambda request: complaints.append(request.url) if leaves_page(request.url) else None)
         page.goto(address)
         page.wait_for_selector("html[data-ready=yes]", timeout=30_000)
         return page
@@ -196,3 +199,10 @@ def test_the_preferred_theme_is_honoured_and_the_switch_changes_page_and_charts(
     assert read_colours(light_page) == dark
     light_page.emulate_media(color_scheme="light")
     wait_for_axis(light_page, light["axis"])
+
+
+def test_a_chart_can_be_saved_as_a_picture(light_page: Page) -> None:
+    with light_page.expect_download() as waiting:
+        light_page.get_by_role("button", name="Save Dead units as a picture", exact=True).click()
+    assert waiting.value.suggested_filename == "dead-units.png"
+    assert waiting.value.path().read_bytes().startswith(b"\x89PNG")

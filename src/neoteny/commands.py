@@ -168,10 +168,15 @@ def command_claims(options: argparse.Namespace) -> int:
 
 def command_report(options: argparse.Namespace) -> int:
     """The page and the figures."""
+    from neoteny.engine.errors import StoreError
+    from neoteny.engine.files import try_lock
     from neoteny.engine.store import Results
 
     results = Results.open(options.folder)
-    _make_report(results, _experiment_of(results))
+    with try_lock(results.root / "locks" / "report.lock") as mine:
+        if not mine:
+            raise StoreError(f"Another process is writing the report of {results.root} now; wait for it.")
+        _make_report(results, _experiment_of(results))
     return 0
 
 

@@ -73,6 +73,10 @@ def uniform(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, colum
 
 def normal(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns: int) -> Tensor:
     """Standard normal numbers, float64; arguments and shape as `uniform`."""
+    if _is_plain_cpu(seeds, step, rows) and (transform := _compiled_box_muller()) is not None:
+        numbers = _unit(seeds, step, purpose, rows, columns)
+        transform(numbers.view(-1).numpy())
+        return numbers.flatten(-2)[..., :columns]
     unit = _unit(seeds, step, purpose, rows, columns)  # (..., blocks, 4)
     radius = torch.sqrt(-2.0 * torch.log(unit[..., 0::2]))
     angle = (2.0 * math.pi) * unit[..., 1::2]
@@ -85,16 +89,19 @@ def _unit(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns
     fill = _compiled() if _is_plain_cpu(seeds, step, rows) else None
     if fill is None:
         return (_words(seeds, step, purpose, rows, columns).to(torch.float64) + 0.5) * 2.0**-32
-    shape = np.broadcast_shapes(seeds.shape, rows.shape)
+    step_shape = step.shape if isinstance(step, Tensor) else ()
+    shape = np.broadcast_shapes(seeds.shape, rows.shape, step_shape)
     numbers = torch.empty(*shape, (columns + 3) // 4, 4, dtype=torch.float64)
-    flat = (value.expand(shape).reshape(-1).numpy() for value in (seeds, rows))
-    fill(*flat, int(step), purpose_code(purpose), numbers.reshape(-1, (columns + 3) // 4, 4).numpy())
+    steps = step if isinstance(step, Tensor) else torch.full((), step, dtype=torch.int64)
+    flat = (value.expand(shape).reshape(-1).numpy() for value in (seeds, rows, steps))
+    fill(*flat, purpose_code(purpose), numbers.reshape(-1, (columns + 3) // 4, 4).numpy())
     return numbers
 
 
 def _is_plain_cpu(seeds: Tensor, step: int | Tensor, rows: Tensor) -> bool:
     """Whether the arguments are ordinary CPU tensors: inside vmap or a compiled graph they are not."""
-    if isinstance(step, Tensor) or seeds.device.type != "cpu" or rows.device.type != "cpu":
+    tensors = (seeds, rows, step) if isinstance(step, Tensor) else (seeds, rows)
+    if any(tensor.device.type != "cpu" for tensor in tensors):
         return False
     mapped = torch._C._functorch.maybe_current_level()  # pyright: ignore[reportAttributeAccessIssue]
     return mapped is None and not torch.compiler.is_compiling()
@@ -102,21 +109,20 @@ def _is_plain_cpu(seeds: Tensor, step: int | Tensor, rows: Tensor) -> bool:
 
 @functools.cache
 def _compiled() -> Callable[..., None] | None:
-    """Philox in one compiled loop: (seeds, rows, step, purpose, numbers to fill (M, blocks, 4))."""
+    """Philox in one compiled loop: (seeds, rows, steps, each (M,), purpose, numbers to fill (M, blocks, 4))."""
     compile_ = compiler()
     if compile_ is None:
         return None
 
     @compile_
-    def fill(seeds, rows, step, purpose, numbers):  # pragma: no cover - compiled
+    def fill(seeds, rows, steps, purpose, numbers):  # pragma: no cover - compiled
         low = np.uint64(0xFFFFFFFF)
         half = np.uint64(32)
         multiplier0, multiplier1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
         weyl0, weyl1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
-        time = np.uint64(step)
-        last = ((time >> half) * weyl0 & low) ^ np.uint64(purpose)
         for m in range(len(rows)):
-            seed = np.uint64(seeds[m])
+            seed, time = np.uint64(seeds[m]), np.uint64(steps[m])
+            last = ((time >> half) * weyl0 & low) ^ np.uint64(purpose)
             for block in range(numbers.shape[1]):
                 c0, c1, c2, c3 = np.uint64(block), np.uint64(rows[m]) & low, time & low, last
                 k0, k1 = seed & low, seed >> half
@@ -131,6 +137,23 @@ def _compiled() -> Callable[..., None] | None:
                 numbers[m, block, 3] = (np.float64(c3) + 0.5) * 2.0**-32
 
     return fill
+
+
+@functools.cache
+def _compiled_box_muller() -> Callable[[np.ndarray], None] | None:
+    """Turns pairs of uniform numbers into pairs of normal ones, in place."""
+    compile_ = compiler()
+    if compile_ is None:
+        return None
+
+    @compile_
+    def transform(numbers):  # pragma: no cover - compiled
+        for i in range(0, len(numbers), 2):
+            radius = math.sqrt(-2.0 * math.log(numbers[i]))
+            angle = (2.0 * math.pi) * numbers[i + 1]
+            numbers[i], numbers[i + 1] = radius * math.cos(angle), radius * math.sin(angle)
+
+    return transform
 
 
 def _words(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns: int) -> Tensor:

@@ -21,6 +21,8 @@ from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods, snap
 from neoteny.groups import UnitGroup
 from neoteny.initial import Declared, check, declared_distributions
 from neoteny.methods.method import Method, State, copy_nested
+from neoteny.nets.dropout import Dropout
+from neoteny.nets.online_norm import OnlineNorm
 from neoteny.ports import Region
 from neoteny.view import LiveGroup, View
 from neoteny.wiring import Norm, Wiring, trace
@@ -29,6 +31,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Forward = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
 """Runs all networks at once: (tensors, inputs) -> outputs and the recorded inputs of some modules."""
 ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.GELU, nn.Identity)
+OVER_STACKS = (*ELEMENTWISE, Dropout, OnlineNorm)
+"""Layers whose forward takes (n, B, ...) as well, given stacked tensors of their own."""
 
 
 class Step(NamedTuple):
@@ -241,10 +245,11 @@ class Stack:
 
 
 class _ChainForward:
-    """A chain of linear layers and elementwise activations as batched matrix products."""
+    """A chain of linear layers as batched matrix products, with layers between them that take stacks as they are."""
 
     def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
         self._layers = [(name, layer) for name, layer in template.named_modules() if not list(layer.children())]
+        self._own = {name: [key for key, _ in _named_tensors(layer)] for name, layer in self._layers}
         self._reads = reads
 
     def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -252,7 +257,8 @@ class _ChainForward:
         value = inputs  # (n, B, features)
         for name, layer in self._layers:
             if not isinstance(layer, nn.Linear):
-                value = layer(value)
+                own = {key: tensors[f"{name}.{key}"] for key in self._own[name]}
+                value = functional_call(layer, own, (value,)) if own else layer(value)
                 continue
             if name in self._reads:
                 recorded[name] = value
@@ -317,14 +323,18 @@ class _VmapForward:
 
 
 def _chain(module: nn.Module) -> bool:
-    """Whether the module is nothing but linear layers and elementwise activations, one after the other."""
+    """Whether the module is nothing but linear layers and `OVER_STACKS`, one after the other."""
     in_order = type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
     children = [child for _, child in module.named_modules(remove_duplicate=False)]
     if not in_order or len({id(child) for child in children}) < len(children):  # one module in two places
         return False
     return all(
-        _chain(child) or type(child) is nn.Linear or isinstance(child, ELEMENTWISE) for child in module.children()
+        _chain(child) or type(child) is nn.Linear or isinstance(child, OVER_STACKS) for child in module.children()
     )
+
+
+def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
 
 
 def _losses(loss: str | Loss) -> Loss:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from neoteny.engine.sweep import Chosen, Selection, Setting, Sweep
 from neoteny.experiments.imagenet_methods import COLUMNS, METHODS, best, check_outperforms
 from neoteny.experiments.imagenet_settings import (
+    NOISE,
     bin_size,
     choose,
     describe,
@@ -42,6 +43,12 @@ BEST: dict[str, dict[str, float]] = {
 }
 """What Table A.2 prints in bold."""
 
+SMALL_GRID = Chosen(
+    "grid at the laptop scale",
+    "ten settings around step size 0.03, with larger weight decays and replacement rates; three runs, then two more",
+    "what fits into minutes; the paper's values are for wider networks and longer tasks",
+)
+
 
 def sweep(scale: str) -> Sweep:
     """The whole grid at the paper's scale, some of it elsewhere."""
@@ -58,6 +65,8 @@ def sweep(scale: str) -> Sweep:
                 "0.1, 0.03, 0.01, 0.003",
                 "Table A.2 lists none; these are those of L2 regularisation, and the text speaks of both together",
             ),
+            NOISE,
+            *((SMALL_GRID,) if scale == "laptop" else ()),
             Chosen("decay rate of utilities", "0.99", "the paper's value in permuted MNIST"),
         ),
     )
@@ -115,7 +124,7 @@ def _draw_grid(frame: pd.DataFrame, method: str, column: str, lines: tuple[str, 
                 [value.mean + spread for (_, value), spread in zip(line, spreads, strict=True)],
             )
         )
-    caption = f"Test accuracy, mean over all tasks and {count_runs(rows)}; band: one standard error."
+    caption = f"Test accuracy, mean over all tasks and {count_runs(rows)}; bars: one standard error."
     return Chart(method, label, "test accuracy", tuple(series), caption, "Every setting", log_x=True, markers=True)
 
 

@@ -39,7 +39,7 @@ class Size:
 
 SIZES = {
     "smoke": Size((20, 60, 180), 360, width=20, step_size=0.01, runs=2, source="synthetic"),
-    "laptop": Size((1000, 5000, 25_000), 400_000, width=20, step_size=0.01, runs=5),
+    "laptop": Size((1000, 5000, 25_000), 400_000, width=20, step_size=0.01, runs=8),
     "paper": Size((10_000, 100_000, 1_000_000), 48_000_000, width=2000, step_size=0.003, runs=30, stack_size=30),
 }
 
@@ -84,6 +84,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
             frame,
             "accuracy",
             name,
+            sweep(scale_of(frame)).settings,
             title="Backpropagation at three rates of change",
             examples_of=lambda row: float(row["change_every"]),
         )

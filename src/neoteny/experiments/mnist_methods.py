@@ -16,7 +16,7 @@ from neoteny.engine.sweep import Chosen, Sweep
 from neoteny.experiments import mnist_cbp_claims, mnist_known_claims
 from neoteny.experiments import mnist_learners as learners
 from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks
-from neoteny.experiments.scales import pick
+from neoteny.experiments.scales import pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 
@@ -40,9 +40,9 @@ class Size:
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=4, examples_per_task=40, source="synthetic"), width=20, runs=2),
     "laptop": Size(
-        PermutedMNIST(tasks=60, examples_per_task=1000),
+        PermutedMNIST(tasks=70, examples_per_task=1000),
         width=20,
-        runs=5,
+        runs=10,
         step_size=0.01,
         l2=1e-3,
         noise_std=1e-4,
@@ -95,9 +95,10 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     def name(row: pd.Series) -> str:
         return str(row["method"])
 
+    order = sweep(scale_of(frame)).settings
     return [
-        draw_over_tasks(frame, "accuracy", name, title="Online accuracy of seven methods"),
-        *draw_correlates(frame, name, group="What changes in the networks"),
+        draw_over_tasks(frame, "accuracy", name, order, title="Online accuracy of seven methods"),
+        *draw_correlates(frame, name, order, group="What changes in the networks"),
     ]
 
 

@@ -61,11 +61,11 @@ SIZES = {
         PermutedMNIST(tasks=3, examples_per_task=25, source="synthetic"), width=10, runs=2, norm_runs=2, cbp_runs=2
     ),
     "laptop": Size(
-        PermutedMNIST(tasks=36, examples_per_task=1000),
+        PermutedMNIST(tasks=40, examples_per_task=1000),
         width=20,
-        runs=3,
-        norm_runs=3,
-        cbp_runs=3,
+        runs=5,
+        norm_runs=5,
+        cbp_runs=5,
         step_size=0.01,
         l2=(1e-4, 1e-3, 1e-2),
         best_l2=1e-3,
@@ -107,29 +107,31 @@ def sweep(scale: str) -> Sweep:
 
 
 VARIED = {
-    "L2": ("L2 regularisation", ("l2",), "strength"),
-    "S&P": ("Shrink and perturb", ("noise_std",), "noise"),
-    "Dropout": ("Dropout", ("dropout",), "p"),
-    "Online norm": ("Online normalisation", ("forward_decay", "backward_decay"), "decay"),
-    "Adam": ("Adam", ("step_size",), "step size"),
-    "CBP": ("Continual backpropagation", ("replacement_rate",), "rate"),
+    "L2": ("L2 regularisation", ("l2",), "L2"),
+    "S&P": ("Shrink and perturb", ("noise_std",), "S&P, noise"),
+    "Dropout": ("Dropout", ("dropout",), "Dropout"),
+    "Online norm": ("Online normalisation", ("forward_decay", "backward_decay"), "Online norm"),
+    "Adam": ("Adam", ("step_size",), "Adam"),
+    "CBP": ("Continual backpropagation", ("replacement_rate",), "CBP"),
 }
-"""For each method its panel's title, the columns that vary in it, and what the legend calls them."""
+"""For each method its panel's title, the columns that vary in it, and what the legend says before their values."""
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """One panel for each method: its settings, and BP dashed."""
+    order = sweep(scale_of(frame)).settings
     charts = []
-    for method, (title, columns, word) in VARIED.items():
-
-        def name(row: pd.Series, columns: tuple[str, ...] = columns, word: str = word) -> str:
-            if row["method"] == "BP":
-                return "BP"
-            return f"{word} {' and '.join(short(float(row[column])) for column in columns)}"
-
+    for method, (title, _, _) in VARIED.items():
         mine = frame[frame["method"].isin([method, "BP"])]
-        charts.append(draw_over_tasks(mine, "accuracy", name, title, group="Settings of each method", dashed="BP"))
+        charts.append(draw_over_tasks(mine, "accuracy", _name, order, title, "Settings of each method", dashed="BP"))
     return charts
+
+
+def _name(row: pd.Series) -> str:
+    if row["method"] not in VARIED:
+        return str(row["method"])
+    _, columns, word = VARIED[str(row["method"])]
+    return f"{word} {' and '.join(short(float(row[column])) for column in columns)}"
 
 
 def _trends(frame: pd.DataFrame, method: str) -> list[Trend]:

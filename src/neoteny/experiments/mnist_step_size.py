@@ -25,7 +25,7 @@ from neoteny.experiments.mnist_trends import (
     short,
     trend,
 )
-from neoteny.experiments.scales import pick
+from neoteny.experiments.scales import pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Unchecked, Verdict, all_of, near
@@ -46,7 +46,7 @@ class Size:
 
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), width=20, runs=2),
-    "laptop": Size(PermutedMNIST(tasks=150, examples_per_task=2000), width=20, runs=8, stack_size=12),
+    "laptop": Size(PermutedMNIST(tasks=200, examples_per_task=2000), width=20, runs=8, stack_size=12),
     "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), width=2000, runs=30, stack_size=30),
 }
 
@@ -69,9 +69,10 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     def name(row: pd.Series) -> str:
         return f"step size {short(row['step_size'])}"
 
+    order = sweep(scale_of(frame)).settings
     return [
-        draw_over_tasks(frame, "accuracy", name, title="Backpropagation at three step sizes"),
-        *draw_correlates(frame, name, group="What changes in the network"),
+        draw_over_tasks(frame, "accuracy", name, order, title="Backpropagation at three step sizes"),
+        *draw_correlates(frame, name, order, group="What changes in the network"),
     ]
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from neoteny.engine.sweep import Setting
 from neoteny.report.chart import Chart
 from neoteny.report.claim import FEWEST_RUNS, Outcome, Verdict, above, all_of, below
 from neoteny.report.statistics import Estimate, curve, estimate, paired, select
@@ -207,6 +208,7 @@ def draw_over_tasks(
     frame: pd.DataFrame,
     metric: str,
     name_of: Callable[[pd.Series], str],
+    order: Sequence[Setting],
     title: str = "",
     group: str = "",
     examples_of: Callable[[pd.Series], float] | None = None,
@@ -218,14 +220,17 @@ def draw_over_tasks(
         frame: results; settings without this metric are left out.
         metric: what to draw.
         name_of: from a row of a setting to what the legend says.
+        order: the sweep's settings; lines are drawn in their order.
         title, group: as of `Chart`; the metric's own title if empty.
         examples_of: from a row to its examples a task, to draw over millions of examples instead of tasks.
         dashed: the method whose line is dashed, as a reference.
     """
     rows = frame[frame["metric"] == metric]
+    labels = [setting.label for setting in order]
+    place = {label: number for number, label in enumerate([*labels, *sorted(set(rows["setting"]) - set(labels))])}
     factor = 100.0 if metric in PERCENT else 1.0
     series, runs, bins = [], [], []
-    for _, mine in rows.groupby("setting", sort=False):
+    for _, mine in sorted(rows.groupby("setting", sort=False), key=lambda part: place[str(part[0])]):
         row = mine.iloc[0]
         points = mine["task"].nunique()
         bin_tasks = math.ceil(points / MOST_POINTS)
@@ -258,9 +263,11 @@ def _span(numbers: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def draw_correlates(frame: pd.DataFrame, name_of: Callable[[pd.Series], str], group: str) -> list[Chart]:
+def draw_correlates(
+    frame: pd.DataFrame, name_of: Callable[[pd.Series], str], order: Sequence[Setting], group: str
+) -> list[Chart]:
     """The three correlates as small multiples."""
-    return [draw_over_tasks(frame, metric, name_of, group=group) for metric in LABELS if metric != "accuracy"]
+    return [draw_over_tasks(frame, metric, name_of, order, group=group) for metric in LABELS if metric != "accuracy"]
 
 
 def short(number: float) -> str:

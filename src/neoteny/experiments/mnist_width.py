@@ -41,7 +41,7 @@ class Size:
 
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), (5, 10, 20), 0.01, runs=2),
-    "laptop": Size(PermutedMNIST(tasks=100, examples_per_task=2000), (10, 30, 100), 0.01, runs=5),
+    "laptop": Size(PermutedMNIST(tasks=100, examples_per_task=2000), (10, 30, 100), 0.01, runs=8),
     "paper": Size(PermutedMNIST(tasks=150), (100, 1000, 10_000), 0.003, runs=30, stack_size=10),
 }
 
@@ -75,7 +75,8 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     def name(row: pd.Series) -> str:
         return f"{short(row['width'])} units a layer"
 
-    return [draw_over_tasks(frame, "accuracy", name, title="Backpropagation at three network widths")]
+    order = sweep(scale_of(frame)).settings
+    return [draw_over_tasks(frame, "accuracy", name, order, title="Backpropagation at three network widths")]
 
 
 def _accuracy(frame: pd.DataFrame, width: int) -> Trend:

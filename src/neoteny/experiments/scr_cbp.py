@@ -49,7 +49,6 @@ _LAPTOP_EXAMPLES_PER_TASK = 1000
 
 def sweep(scale: str) -> Sweep:
     """Four methods over their hyperparameters, for every activation and both optimizers."""
-    activations = pick(scale, smoke=("tanh",), laptop=("tanh", "relu"), paper=tuple(ACTIVATIONS))
     settings = [
         Setting(
             method,
@@ -58,7 +57,7 @@ def sweep(scale: str) -> Sweep:
             {"activation": activation, "optimizer": optimizer, "step_size": STEP_SIZE, **details},
         )
         for optimizer in OPTIMIZERS
-        for activation in activations
+        for activation in _activations(scale)
         for method, more, details in _variants(scale)
     ]
     return Sweep(
@@ -137,16 +136,15 @@ def _name(rows: pd.DataFrame, method: str) -> str:
     return f"{method} {' / '.join(values)}".strip()
 
 
-def _activations(frame: pd.DataFrame) -> list[str]:
-    present = set(frame["activation"].dropna()) if "activation" in frame.columns else set()
-    return [activation for activation in ACTIVATIONS if activation in present]
+def _activations(scale: str) -> tuple[str, ...]:
+    return pick(scale, smoke=("tanh",), laptop=("tanh", "relu"), paper=tuple(ACTIVATIONS))
 
 
 def _check_maintains(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
     def check(frame: pd.DataFrame) -> Verdict:
         moved = drift(frame, optimizer)
         verdicts = []
-        for activation in _activations(frame):
+        for activation in _activations(scale_of(frame)):
             rows = _best(frame, "CBP", activation, optimizer)
             allowed = TOLERANCE * float(early_and_late(rows)[0].mean()) if len(rows) else 0.0
             change = estimate(excess_rise(rows, moved))
@@ -159,7 +157,7 @@ def _check_maintains(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
 def _check_loses_less(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
     def check(frame: pd.DataFrame) -> Verdict:
         verdicts = []
-        for activation in _activations(frame):
+        for activation in _activations(scale_of(frame)):
             cbp, bp = (early_and_late(_best(frame, method, activation, optimizer))[1] for method in ("CBP", "BP"))
             verdicts.append(below(paired(cbp, bp), what=f"{activation}, late error of CBP less that of BP"))
         return all_of(verdicts)
@@ -170,7 +168,7 @@ def _check_loses_less(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
 def _check_outperforms(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
     def check(frame: pd.DataFrame) -> Verdict:
         verdicts = []
-        for activation in _activations(frame):
+        for activation in _activations(scale_of(frame)):
             cbp = _best(frame, "CBP", activation, optimizer)
             for method in ("BP", "L2", "S&P"):
                 difference = compare(cbp, _best(frame, method, activation, optimizer))
@@ -185,7 +183,7 @@ def _check_sensitivity(frame: pd.DataFrame) -> Verdict:
     for method in ("CBP", "L2", "S&P"):
         spreads[method] = average(
             spread_over_settings(select(frame, "error", method=method, activation=activation, optimizer=optimizer))
-            for activation in _activations(frame)
+            for activation in _activations(scale_of(frame))
             for optimizer in OPTIMIZERS
         )
     return all_of(

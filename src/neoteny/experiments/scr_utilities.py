@@ -112,7 +112,7 @@ def _draw_rates(frame: pd.DataFrame) -> Chart:
         mean = estimate(per_run(level)).mean
         series.append(Series("BP", ends, [mean, mean], method="BP", dashed=True))
     caption = (
-        f"Squared error before each update, mean over all examples and {count_runs(errors)}; band: one standard error. "
+        f"Squared error before each update, mean over all examples and {count_runs(errors)}; bars: one standard error. "
         "tanh, Adam with step size 0.01. Dashed: backpropagation."
     )
     return Chart(

@@ -37,7 +37,7 @@ def rise(rows: pd.DataFrame) -> pd.Series:
 
 def average(series: Iterable[pd.Series]) -> pd.Series:
     """The mean of several series over the seeds that all of them have; nan where one of them is."""
-    kept = [one for one in series if len(one)]
+    kept = list(series)
     if not kept:
         return pd.Series(dtype=np.float64)
     return pd.concat(kept, axis=1, join="inner").mean(axis=1, skipna=False)

@@ -50,13 +50,15 @@ class Dropout(nn.Module):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, ...) to the same shape."""
+        """x (*R, B, ...) to the same shape; R is () unless the buffers are stacked."""
         if not self.training or self.p == 0.0:
             return x
-        if x.dim() < 2:
+        runs = self.seed.dim()
+        if x.dim() < runs + 2:
             raise ValueError(f"Dropout: x must have shape (batch, features, ...), got {tuple(x.shape)}.")
-        rows = torch.arange(x.shape[0], device=x.device)
-        draws = rng.uniform(self.seed, self.step, "dropout", rows, x.shape[1:].numel())
+        rows = torch.arange(x.shape[runs], device=x.device)
+        features = x.shape[runs + 1 :].numel()
+        draws = rng.uniform(self.seed.unsqueeze(-1), self.step.unsqueeze(-1), "dropout", rows, features)
         self.step.add_(1)
         return torch.where(draws.reshape(x.shape) > self.p, x * (1.0 / (1.0 - self.p)), 0.0)
 

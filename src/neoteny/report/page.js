@@ -136,10 +136,13 @@
       const index = Number(button.dataset.chart);
       const place = document.getElementById(`chart-${index}`);
       const name = charts[index].title.toLowerCase().replace(/[^a-z0-9]+/g, "-") || "chart";
-      // On its own a picture needs a ground and a legend, which the page gives it otherwise.
+      // On its own a picture needs a ground, a title and a legend, which the page gives it otherwise.
       const picture = {
         data: place.data.map((trace) => ({ ...trace, showlegend: trace.hoverinfo !== "skip" })),
-        layout: { ...place.layout, paper_bgcolor: variable("--card"), showlegend: true, legend: { orientation: "h", y: -0.22 } },
+        layout: {
+          ...place.layout, paper_bgcolor: variable("--card"), showlegend: true, legend: { orientation: "h", y: -0.16 },
+          title: { text: escapeText(charts[index].title), font: { size: 16 }, x: 0.02 }, margin: { l: 60, r: 16, t: 48, b: 44 },
+        },
       };
       Plotly.downloadImage(picture, { format: "png", width: 900, height: 560, scale: 2, filename: name });
     });

@@ -54,9 +54,7 @@ claims = (Claim("cbp-better", "Continual backpropagation has a lower error.", "F
 '''
 
 
-def write_experiment(
-    path: Path, tasks: int = 4, examples: int = 50, first: int = 0, selection: str = "None"
-) -> Path:
+def write_experiment(path: Path, tasks: int = 4, examples: int = 50, first: int = 0, selection: str = "None") -> Path:
     """Write the small experiment into a file."""
     values = {"TASKS": tasks, "EXAMPLES": examples, "FIRST": first, "SELECTION": selection}
     text = EXPERIMENT

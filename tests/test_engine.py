@@ -162,7 +162,7 @@ def test_a_stack_that_has_begun_stays_together_when_more_runs_are_asked_for() ->
     stacks = stacks_of(
         more, runs_of(more, more.settings, "reference"), (), [[run.run_id for run in begun.runs], ["of another sweep"]]
     )
-    assert [one.stack_id for one in stacks][0] == begun.stack_id
+    assert stacks[0].stack_id == begun.stack_id
     assert [[run.seed for run in one.runs] for one in stacks] == [[0, 1, 2], [3, 4]]
 
 
@@ -247,9 +247,7 @@ def test_continuing_from_any_block_gives_the_same_rows() -> None:
 
 
 def test_heads_are_zero_at_the_start_of_each_imagenet_task() -> None:
-    problem = ContinualImageNet(
-        tasks=2, source="synthetic", train_images=20, test_images=10, batch_size=20, epochs=2
-    )
+    problem = ContinualImageNet(tasks=2, source="synthetic", train_images=20, test_images=10, batch_size=20, epochs=2)
     sweep = make_sweep(Setting("BP", network(ConvNet), (SGD(0.01, momentum=0.9),)), problem=problem, runs=1)
     (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
     training = Training(one, problem.open(), CPU)

@@ -118,6 +118,17 @@ def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
             experiment.sweep("labtop")
 
 
+def test_what_the_paper_does_not_say_is_marked_at_its_own_scale() -> None:
+    said = {name: [entry.what for entry in each.sweep("paper").chosen] for name, each in EXPERIMENTS.items()}
+    assert said["mnist-step-size"] == []
+    assert any("step size" in what for what in said["mnist-width"])
+    assert any("step size" in what for what in said["mnist-change-rate"])
+    assert any("normalisation" in what for what in said["mnist-methods"])
+    assert any("normalisation" in what for what in said["mnist-sensitivity"])
+    for experiment in EXPERIMENTS.values():
+        assert any("this scale" in entry.what for entry in experiment.sweep("laptop").chosen)
+
+
 def hidden(setting: Setting) -> tuple[int, ...]:
     return dict(setting.network.options)["hidden"]
 

@@ -182,8 +182,8 @@ def command_report(options: argparse.Namespace) -> int:
 
 def _make_report(results: Results, experiment: Experiment) -> None:
     """Write report.html and the figures; print the table, the verdicts and the page's path."""
-    from neoteny.report.page import Report, write_report
     from neoteny.report.figures import write_figures
+    from neoteny.report.page import Report, write_report
     from neoteny.report.tables import performance_table, to_text
 
     frame = results.frame()
@@ -255,7 +255,9 @@ def _experiment_of(results: Results) -> Experiment:
     from neoteny import experiments
 
     copied = results.root / "experiment.py"
-    return experiments.load(str(copied) if copied.exists() else results.about["experiment"])
+    if not copied.exists():
+        return experiments.load(results.about["experiment"])
+    return dataclasses.replace(experiments.load(str(copied)), name=results.about["experiment"])
 
 
 def explain(error: Exception) -> str | None:

@@ -193,7 +193,7 @@ class Stack:
 
     @torch.no_grad()
     def zero_layer(self, name: str) -> None:
-        """Set the weights and biases of one layer to zero in every run, and the optimizer's state of them to its start."""
+        """Set one layer's weights and biases to zero in every run, and the optimizer's state of them to its start."""
         view = self.view
         for key in (f"{name}.weight", f"{name}.bias"):
             tensor = view.tensors.get(key)

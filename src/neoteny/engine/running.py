@@ -104,7 +104,7 @@ class Worker:
         Raises:
             Stopped: it was asked to stop.
         """
-        torch.set_num_threads(1)  # processes share the cores better than threads
+        settle()
         failures: list[str] = []
         for runs in stages(self.sweep, self.results, self.kernel):
             failures += self._run_stage(runs)
@@ -307,6 +307,13 @@ def choose_kernel(name: str) -> str:
     if name not in KERNELS:
         raise ValueError(f"Unknown kernel {name!r}.{nearest(name, list(KERNELS))} Known are {', '.join(KERNELS)}.")
     return "reference"
+
+
+def settle() -> None:
+    """Settle what the last bits of a number depend on: one thread, and convolutions that repeat exactly on a GPU."""
+    torch.set_num_threads(1)  # processes share the cores better than threads
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
 
 
 def versions() -> dict[str, str]:

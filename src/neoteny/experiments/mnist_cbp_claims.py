@@ -9,14 +9,14 @@ import pandas as pd
 
 from neoteny.experiments.mnist_known_claims import OTHERS, SHRINKING, WORSE, accuracy_of, ends_above, weights_held
 from neoteny.experiments.mnist_learners import LAYERS
-from neoteny.experiments.mnist_trends import for_each, is_above, is_small_share, trend
-from neoteny.report.claim import Claim, Unchecked, Verdict, all_of, below, near
-from neoteny.report.statistics import estimate
+from neoteny.experiments.mnist_trends import for_each, is_small_share, trend
+from neoteny.report.claim import Claim, Unchecked, Verdict, above, all_of, below, near
+from neoteny.report.statistics import estimate, paired
 
 
 def _cbp_keeps_level(frame: pd.DataFrame) -> Verdict:
     accuracy = accuracy_of(frame, "CBP")
-    return is_above(accuracy.last, accuracy.start, "CBP, last bin less first task")
+    return above(paired(accuracy.last, accuracy.start), -0.005, "CBP, last bin less first task")
 
 
 def _cbp_does_not_degrade(frame: pd.DataFrame) -> Verdict:
@@ -70,7 +70,10 @@ def _one_in_five(frame: pd.DataFrame) -> Verdict:
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
-        "cbp-keeps-its-level", "CBP ends with a higher accuracy than on its first task.", "Section 6", _cbp_keeps_level
+        "cbp-keeps-its-level",
+        "CBP ends no lower than on its first task, give or take half a point.",
+        "Section 6",
+        _cbp_keeps_level,
     ),
     Claim(
         "cbp-does-not-degrade",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from neoteny.engine.sweep import Chosen, Setting, Sweep
-from neoteny.experiments.mnist_learners import bp
+from neoteny.experiments.mnist_learners import SMALLER, bp
 from neoteny.experiments.mnist_trends import Trend, draw_over_tasks, for_each, is_positive, short, trend
 from neoteny.experiments.scales import pick, scale_of
 from neoteny.problems import PermutedMNIST
@@ -69,7 +69,7 @@ def sweep(scale: str) -> Sweep:
         settings=tuple(setting(change_every) for change_every in size.change_every),
         runs=size.runs,
         stack_size=size.stack_size,
-        chosen=(STEP_SIZE_CHOSEN, RUNS_CHOSEN),
+        chosen=(STEP_SIZE_CHOSEN, RUNS_CHOSEN) if scale == "paper" else (SMALLER,),
     )
 
 

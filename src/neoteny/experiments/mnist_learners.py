@@ -62,8 +62,14 @@ def cbp(width: int, step_size: float, replacement_rate: float) -> Setting:
     return Setting("CBP", layers(width), (SGD(step_size), ContinualBackprop(replacement_rate)), details)
 
 
+SMALLER = Chosen(
+    "network, tasks, step size and strengths at this scale",
+    "as the settings say",
+    "Narrow networks lose plasticity sooner, and the number of tasks matters more than their length; with a larger "
+    "step size it happens within minutes.",
+)
 NORM_DECAY_CHOSEN = Chosen(
     "decay rates of online normalisation",
     "0.999 for the statistics, 0.99 for the control of gradients",
-    "The paper names two rates and gives neither; these are the values that online normalisation's own paper proposes.",
+    "The paper names two rates and gives neither; these are the defaults of online normalisation's own authors.",
 )

@@ -80,8 +80,8 @@ CHOSEN = (
     Chosen(
         "three pairs of decay rates of online normalisation",
         "0.99 and 0.9, 0.999 and 0.99, 0.9999 and 0.999",
-        "The paper names two rates and gives no values; the middle pair is what online normalisation's own paper "
-        "proposes, the others forget ten times sooner and ten times later.",
+        "The paper names two rates and gives no values; the middle pair is the default of online normalisation's own "
+        "authors, the others forget ten times sooner and ten times later.",
     ),
 )
 
@@ -102,7 +102,7 @@ def sweep(scale: str) -> Sweep:
         settings=tuple(settings),
         runs=size.runs,
         stack_size=size.stack_size,
-        chosen=CHOSEN,
+        chosen=CHOSEN if scale == "paper" else (*CHOSEN, learners.SMALLER),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from neoteny.engine.sweep import Sweep
-from neoteny.experiments.mnist_learners import CORRELATES, bp
+from neoteny.experiments.mnist_learners import CORRELATES, SMALLER, bp
 from neoteny.experiments.mnist_trends import (
     Trend,
     draw_correlates,
@@ -60,6 +60,7 @@ def sweep(scale: str) -> Sweep:
         runs=size.runs,
         measures=CORRELATES,
         stack_size=size.stack_size,
+        chosen=() if scale == "paper" else (SMALLER,),
     )
 
 

@@ -75,8 +75,8 @@ class Trend:
 
     @property
     def highest(self) -> pd.Series:
-        """In the highest bin of each run."""
-        return self.bins.max(axis=0, skipna=False)
+        """In the bin that is highest on average over runs."""
+        return _row(self.bins, self.peak_bin)
 
     @property
     def peak(self) -> pd.Series:

@@ -59,6 +59,7 @@ def sweep(scale: str) -> Sweep:
         settings=tuple(bp(size.width, step_size) for step_size in STEP_SIZES),
         runs=size.runs,
         measures=CORRELATES,
+        probe_examples=200 if scale == "smoke" else 2000,
         stack_size=size.stack_size,
         chosen=() if scale == "paper" else (SMALLER,),
     )

@@ -47,7 +47,7 @@ OUTPUT_GAIN = Chosen(
 )
 
 
-def make_problem(scale: str, laptop_tasks: int = 70, laptop_examples_per_task: int = 2000) -> SlowlyChangingRegression:
+def make_problem(scale: str, laptop_tasks: int = 60, laptop_examples_per_task: int = 2000) -> SlowlyChangingRegression:
     """The problem at a scale: a task is the time between two flips, and the paper's 3M examples are 300 tasks."""
     return pick(
         scale,

@@ -58,7 +58,7 @@ def sweep(scale: str) -> Sweep:
     return Sweep(
         problem=make_problem(scale),
         settings=(*settings, *make_baselines(OPTIMIZERS, step_sizes(scale))),
-        runs=pick(scale, smoke=2, laptop=40, paper=100),
+        runs=pick(scale, smoke=2, laptop=30, paper=100),
         stack_size=300,
         chosen=(
             BASELINE,

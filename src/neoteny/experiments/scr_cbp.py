@@ -43,7 +43,7 @@ METHODS = ("BP", "L2", "S&P", "CBP")
 STEP_SIZE = 0.01
 TOLERANCE = 0.05
 """A rise of the error by less than this share of its early value counts as none."""
-_LAPTOP_TASKS = 80
+_LAPTOP_TASKS = 70
 _LAPTOP_EXAMPLES_PER_TASK = 1000
 
 
@@ -94,7 +94,7 @@ def _variants(scale: str) -> Iterator[tuple[str, tuple[Method, ...], dict[str, D
     """Every method with every value of its hyperparameters."""
     strengths = pick(scale, smoke=(1e-4,), laptop=(1e-4, 1e-3, 1e-2, 1e-1), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
     shrinking = pick(scale, smoke=(1e-4,), laptop=(1e-3, 1e-2), paper=(1e-5, 1e-4, 1e-3, 1e-2))
-    noises = pick(scale, smoke=(1e-4,), laptop=(1e-5, 1e-4, 1e-3), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
+    noises = pick(scale, smoke=(1e-4,), laptop=(1e-4, 1e-3), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
     rates = pick(scale, smoke=(1e-3,), laptop=(1e-5, 1e-4, 1e-3, 1e-2), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2))
     yield "BP", (), {}
     for strength in strengths:

@@ -160,3 +160,17 @@ def test_purposes_have_different_codes_that_never_change() -> None:
     assert rng.purpose_code("fc1.weight") == 0x3A7744E0
     names = [f"fc{i}.{part}{use}" for i in range(50) for part in ("weight", "bias") for use in ("", "/perturb")]
     assert len({rng.purpose_code(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("runs", [(), (3,)])
+def test_adding_normal_numbers_is_drawing_and_adding(runs: tuple[int, ...], dtype: torch.dtype) -> None:
+    seeds = torch.arange(7, 7 + math.prod(runs)).reshape(runs)
+    scale = 0.3 if runs == () else torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    start = torch.randn(*runs, 5, 9, dtype=dtype)
+    added = start.clone()
+    rng.add_normal(added, seeds, 2**33 + 5, "w", scale)
+    rows = torch.arange(5).expand(*runs, 5)
+    noise = rng.normal(seeds.unsqueeze(-1), 2**33 + 5, "w", rows, 9)
+    factor = scale if isinstance(scale, float) else scale.reshape(3, 1, 1)
+    assert torch.equal(added, start + (noise * factor).to(dtype))

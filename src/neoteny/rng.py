@@ -84,6 +84,23 @@ def normal(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, column
     return pairs.flatten(-3)[..., :columns]
 
 
+def add_normal(target: Tensor, seeds: Tensor, step: int, purpose: str, scale: float | Tensor) -> None:
+    """Add scale * `normal` to a tensor (*R, rows, columns) in place, drawn for its run (seeds (*R)) and row.
+
+    The same as drawing and adding, in one compiled pass without temporary tensors where that is possible.
+    """
+    rows = torch.arange(target.shape[-2], device=target.device).expand(target.shape[:-1])
+    add = _compiled_add() if _is_plain_cpu(seeds, step, rows) and target.is_contiguous() else None
+    if add is None or target.dtype not in (torch.float32, torch.float64):
+        noise = normal(seeds.unsqueeze(-1), step, purpose, rows, target.shape[-1])
+        factor = scale.reshape(*scale.shape, 1, 1) if isinstance(scale, Tensor) else scale
+        target.add_((noise * factor).to(target.dtype))
+        return
+    scales = torch.as_tensor(scale, dtype=torch.float64).expand(seeds.shape).reshape(-1)
+    blocks = target.view(-1, target.shape[-2], target.shape[-1])
+    add(blocks.numpy(), seeds.reshape(-1).numpy(), step, purpose_code(purpose), scales.numpy())
+
+
 def _unit(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns: int) -> Tensor:
     """Uniform numbers (..., ceil(columns / 4), 4), float64; one compiled pass on the CPU where that is possible."""
     fill = _compiled() if _is_plain_cpu(seeds, step, rows) else None
@@ -154,6 +171,46 @@ def _compiled_box_muller() -> Callable[[np.ndarray], None] | None:
             numbers[i], numbers[i + 1] = radius * math.cos(angle), radius * math.sin(angle)
 
     return transform
+
+
+@functools.cache
+def _compiled_add() -> Callable[..., None] | None:
+    """Philox, Box-Muller and the addition in one loop over a target (runs, rows, columns)."""
+    compile_ = compiler()
+    if compile_ is None:
+        return None
+
+    @compile_
+    def add(target, seeds, step, purpose, scales):  # pragma: no cover - compiled
+        low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+        multiplier0, multiplier1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+        weyl0, weyl1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+        time = np.uint64(step)
+        last = ((time >> half) * weyl0 & low) ^ np.uint64(purpose)
+        runs, rows, columns = target.shape
+        unit, noise, rounded = np.empty(4), np.empty(4), np.empty(1, target.dtype)
+        for run in range(runs):
+            seed, scale = np.uint64(seeds[run]), scales[run]
+            for row in range(rows):
+                for start in range(0, columns, 4):
+                    c0, c1, c2, c3 = np.uint64(start // 4), np.uint64(row), time & low, last
+                    k0, k1 = seed & low, seed >> half
+                    for _ in range(10):
+                        product0, product1 = c0 * multiplier0, c2 * multiplier1
+                        c0, c1 = (product1 >> half) ^ c1 ^ k0, product1 & low
+                        c2, c3 = (product0 >> half) ^ c3 ^ k1, product0 & low
+                        k0, k1 = (k0 + weyl0) & low, (k1 + weyl1) & low
+                    unit[0], unit[1] = (np.float64(c0) + 0.5) * 2.0**-32, (np.float64(c1) + 0.5) * 2.0**-32
+                    unit[2], unit[3] = (np.float64(c2) + 0.5) * 2.0**-32, (np.float64(c3) + 0.5) * 2.0**-32
+                    for i in (0, 2):
+                        radius = math.sqrt(-2.0 * math.log(unit[i]))
+                        angle = (2.0 * math.pi) * unit[i + 1]
+                        noise[i], noise[i + 1] = radius * math.cos(angle), radius * math.sin(angle)
+                    for i in range(min(4, columns - start)):
+                        rounded[0] = noise[i] * scale
+                        target[run, row, start + i] += rounded[0]
+
+    return add
 
 
 def _words(seeds: Tensor, step: int | Tensor, purpose: str, rows: Tensor, columns: int) -> Tensor:

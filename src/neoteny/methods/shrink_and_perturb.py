@@ -50,8 +50,11 @@ class ShrinkAndPerturb(Method):
         for name, parameter in view.parameters.items():
             shape = parameter.shape[run_axes:]
             matrix = (shape[0], shape[1:].numel()) if len(shape) > 1 else (1, shape.numel())
-            rows = torch.arange(matrix[0], device=parameter.device).expand(*view.runs, matrix[0])
-            noise = rng.normal(view.seeds.unsqueeze(-1), state["step"], f"{name}/perturb", rows, matrix[1])
-            noise = noise * view.per_run(self.noise_std, noise, axes=2)
+            exact = torch.empty(0, dtype=torch.float64, device=parameter.device)
+            scale = view.per_run(self.noise_std, exact, axes=0)
             with torch.no_grad():
-                parameter.add_(noise.reshape(parameter.shape).to(parameter.dtype))
+                target = parameter if parameter.is_contiguous() else torch.zeros_like(parameter).contiguous()
+                flat = target.detach().view(*view.runs, *matrix)
+                rng.add_normal(flat, view.seeds, state["step"], f"{name}/perturb", scale)
+                if target is not parameter:
+                    parameter.add_(target)

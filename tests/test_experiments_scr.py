@@ -289,7 +289,8 @@ def test_the_peak_of_pure_noise_is_not_above_its_mean() -> None:
 def test_the_peak_is_found_where_there_is_one_and_nan_where_a_run_diverged() -> None:
     bins = pd.DataFrame([[1.0, 1.1], [2.0, 2.1], [0.0, 0.1]], columns=[5, 7])
     assert peak(bins).to_dict() == {5: 2.0, 7: 2.1}
-    assert peak(bins.replace(0.1, np.nan)).isna().all()
+    assert peak(bins.replace(2.1, np.nan)).isna().to_dict() == {5: False, 7: True}
+    assert peak(bins[[5]]).isna().all()  # nobody else to choose for it
 
 
 def test_spread_over_settings_is_the_standard_deviation_of_their_means() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from neoteny.engine.sweep import Setting
+from neoteny.experiments import windows
 from neoteny.report.chart import Chart
 from neoteny.report.claim import FEWEST_RUNS, Outcome, Verdict, above, all_of, below
 from neoteny.report.statistics import Estimate, curve, estimate, paired, select
@@ -81,7 +82,7 @@ class Trend:
     @property
     def peak(self) -> pd.Series:
         """In the best bin before the last, chosen for each run by other runs."""
-        return _peak(self.bins.iloc[:-1])
+        return windows.peak(self.bins.iloc[:-1])
 
     @property
     def peak_bin(self) -> int:
@@ -91,7 +92,7 @@ class Trend:
     @property
     def rise(self) -> pd.Series:
         """From the first task to the best bin after the first."""
-        return _peak(self.bins.iloc[1:]) - self.start
+        return windows.peak(self.bins.iloc[1:]) - self.start
 
     @property
     def drop(self) -> pd.Series:
@@ -115,22 +116,6 @@ class Trend:
             return pd.Series(dtype=np.float64)
         x = np.arange(len(kept)) - (len(kept) - 1) / 2
         return kept.mul(x, axis=0).sum(axis=0, skipna=False) / float(np.square(x).sum())
-
-
-def _peak(bins: pd.DataFrame) -> pd.Series:
-    """Each run's value in the bin that is best for the other half of the runs.
-
-    The best of many bins looks better than it is where the same runs choose and are read. With one run left out at a
-    time instead, two bins that are nearly equal are chosen between by the very run that is read, to its disadvantage.
-    """
-    values = bins.to_numpy(dtype=np.float64)
-    half = np.arange(values.shape[1]) % 2
-    peaks = np.full(values.shape[1], np.nan)
-    for mine in (0, 1):
-        others = values[:, half != mine]
-        if len(values) and others.shape[1]:
-            peaks[half == mine] = values[np.nan_to_num(others.mean(axis=1), nan=-math.inf).argmax(), half == mine]
-    return pd.Series(peaks, index=bins.columns, dtype=np.float64)
 
 
 def _row(table: pd.DataFrame, number: int) -> pd.Series:

@@ -110,7 +110,7 @@ def _last(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
 
 def _fall(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
     """Each run's fall from its best bin to its last."""
-    return peak(binned(rows, window_size(frame))) - _last(frame, rows)
+    return peak(binned(rows, window_size(frame)).iloc[:-1]) - _last(frame, rows)
 
 
 def _check_headline(frame: pd.DataFrame) -> Verdict:
@@ -191,7 +191,7 @@ def _check_small_rise(frame: pd.DataFrame) -> Verdict:
     verdicts = []
     for size in _drawn(frame)[1:]:
         rows = _bp(frame, size)
-        rise = paired(peak(binned(rows, window_size(frame))), per_run(rows, 0, window_size(frame)))
+        rise = paired(peak(binned(rows, window_size(frame)).iloc[1:]), per_run(rows, 0, window_size(frame)))
         verdicts.append(above(rise, POINT, f"{size:g}, best bin less first bin"))
         verdicts.append(above(estimate(_fall(frame, rows)), POINT, f"{size:g}, best bin less last bin"))
     return all_of(verdicts)

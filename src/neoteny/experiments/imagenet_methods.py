@@ -120,7 +120,7 @@ def _check_better_than_first(frame: pd.DataFrame) -> Verdict:
 
 def _check_no_fall(frame: pd.DataFrame) -> Verdict:
     rows, size = best(frame, "CBP"), window_size(frame)
-    fall = peak(binned(rows, size)) - per_run(rows, -size, None)
+    fall = peak(binned(rows, size).iloc[:-1]) - per_run(rows, -size, None)
     return below(estimate(fall), TOLERANCE, "CBP, best bin less last bin")
 
 

@@ -59,6 +59,7 @@ def peak(bins: pd.DataFrame) -> pd.Series:
 
     The best of many bins looks better than it is where the same runs choose and are read. With one run left out at a
     time instead, two bins that are nearly equal are chosen between by the very run that is read, to its disadvantage.
+    Leave out the bin that the peak is compared with: where it is the best itself, the difference would be exactly 0.
     """
     values = bins.to_numpy(dtype=np.float64)
     half = np.arange(values.shape[1]) % 2

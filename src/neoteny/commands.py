@@ -226,9 +226,10 @@ def _facts(results: Results) -> dict[str, str]:
     parts = results.parts()
     planned = results.plan()["runs"]
     finished = results.finished_runs()
+    left = [run for run in planned if run not in finished]
     diverged = sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"])
     facts = {
-        "Runs": f"{len(finished)} finished, {len([run for run in planned if run not in finished])} planned and left",
+        "Runs": f"{len(finished)} finished" + (f", {len(left)} left" if left else ""),
         "Diverged": str(diverged),
         "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over stacks",
         "Machine": "; ".join(sorted({part["machine"] for part in parts})),

@@ -15,6 +15,7 @@ import neoteny
 from neoteny.engine.sweep import SCALES, Setting
 from neoteny.experiments import load
 from neoteny.experiments.mnist_trends import Trend, agrees, differs, is_small_share, short, trend
+from neoteny.experiments.scales import CBP_COUNT
 from neoteny.nets import MLP, OnlineNorm
 from neoteny.problems import PermutedMNIST
 from neoteny.report.claim import Claim, Outcome
@@ -25,6 +26,12 @@ torch.set_num_threads(1)
 EXPERIMENTS = {name: load(name) for name in WORLDS}
 CLAIMS = [(name, claim) for name, experiment in EXPERIMENTS.items() for claim in experiment.claims]
 DECIDED = (Outcome.HOLDS, Outcome.FAILS)
+PAPERS_NUMBERS = {
+    "quarter-of-units-dead",
+    "one-unit-every-five-examples",
+    "norm-dies-after-200-tasks",
+    "dropout-and-sp-rank-settles",
+}
 IDS = [f"{name}:{claim.name}" for name, claim in CLAIMS]
 
 
@@ -119,14 +126,31 @@ def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
 
 
 def test_what_the_paper_does_not_say_is_marked_at_its_own_scale() -> None:
-    said = {name: [entry.what for entry in each.sweep("paper").chosen] for name, each in EXPERIMENTS.items()}
-    assert said["mnist-step-size"] == []
-    assert any("step size" in what for what in said["mnist-width"])
-    assert any("step size" in what for what in said["mnist-change-rate"])
-    assert any("normalisation" in what for what in said["mnist-methods"])
-    assert any("normalisation" in what for what in said["mnist-sensitivity"])
-    for experiment in EXPERIMENTS.values():
+    of_all = ["initial weights", "pixels"]
+    of_methods = [*of_all, "shrink and perturb", "accuracy of dropout", "maturity threshold", "normalisation"]
+    expected = {
+        "mnist-step-size": of_all,
+        "mnist-width": [*of_all, "step size", "number of runs"],
+        "mnist-change-rate": [*of_all, "step size", "number of runs"],
+        "mnist-methods": [*of_methods, "strength of L2", "step size of Adam", "replacement rate"],
+        "mnist-sensitivity": of_methods,
+    }
+    for name, experiment in EXPERIMENTS.items():
+        sweep = experiment.sweep("paper")
+        said = [entry.what for entry in sweep.chosen]
+        assert len(set(said)) == len(said)
+        assert [words for words in expected[name] if not any(words in what for what in said)] == []
+        assert (CBP_COUNT in sweep.chosen) == any(setting.method == "CBP" for setting in sweep.settings)
+        assert not any("this scale" in what for what in said)
         assert any("this scale" in entry.what for entry in experiment.sweep("laptop").chosen)
+
+
+@pytest.mark.parametrize(("experiment", "claim"), CLAIMS, ids=IDS)
+def test_claims_on_the_papers_own_numbers_wait_for_its_scale(experiment: str, claim: Claim) -> None:
+    verdict = claim.judge(quiet_frame(experiment, 40).assign(scale="laptop"))
+    waits = "needs the paper's scale" in verdict.evidence
+    about_numbers = claim.name in PAPERS_NUMBERS or claim.name.startswith(("middle-", "least-dropout-"))
+    assert waits == about_numbers
 
 
 def hidden(setting: Setting) -> tuple[int, ...]:
@@ -198,6 +222,7 @@ def test_figures_have_the_papers_panels(experiment: str) -> None:
         assert len(set(names)) == len(names)
         assert "5 runs" in chart.caption
         assert "standard error" in chart.caption
+        assert "diverged" not in chart.caption
         for series in chart.series:
             assert len(series.x) == 40
             assert all(low <= y <= high for low, y, high in zip(series.low, series.y, series.high, strict=True))
@@ -220,7 +245,9 @@ def test_figures_survive_partial_frames(experiment: str) -> None:
     ]
     counts = {len(EXPERIMENTS[experiment].figure(frame)) for frame in frames}
     assert counts == {len(PANELS[experiment])}
-    cut = EXPERIMENTS[experiment].figure(broken)[0].series[0]
+    chart = EXPERIMENTS[experiment].figure(broken)[0]
+    assert "A line ends where a run diverged." in chart.caption
+    cut = chart.series[0]
     assert math.isfinite(cut.y[0])
     assert math.isnan(cut.y[-1])
 
@@ -263,6 +290,7 @@ def test_a_trend_by_hand() -> None:
     assert table.late_growth.tolist() == [-1.0, -3.0]
     assert table.slope(1).tolist() == pytest.approx([-1.0, -2.0])
     assert table.peak_bin == 1
+    assert table.fall_speed.tolist() == pytest.approx([1.0, 2.0])
 
 
 def test_a_trend_leaves_unfinished_runs_out_and_keeps_diverged_ones() -> None:

@@ -14,7 +14,17 @@ from neoteny.engine.sweep import SCALES, Sweep
 from neoteny.experiments.regression_settings import ACTIVATIONS, OPTIMIZERS, step_sizes
 from neoteny.experiments.scales import pick
 from neoteny.experiments.scr_utilities import UTILITIES
-from neoteny.experiments.windows import average, early_and_late, most_of, peak, spread_over_settings
+from neoteny.experiments.windows import (
+    average,
+    beats,
+    early_and_late,
+    fall,
+    first_round,
+    most_of,
+    peak,
+    rise,
+    spread_over_settings,
+)
 from neoteny.methods import ContinualBackprop
 from neoteny.problems import SlowlyChangingRegression
 from neoteny.report.claim import Claim, Outcome, Verdict
@@ -183,6 +193,75 @@ def test_figures_draw_any_part_of_the_results(name: str) -> None:
         for chart in draw(part):
             assert chart.series
             assert all(len(series.x) for series in chart.series)
+
+
+def judge(name: str, claim: str, frame: pd.DataFrame) -> Outcome:
+    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].judge(frame).outcome
+
+
+def test_a_rise_is_not_judged_without_the_linear_baseline() -> None:
+    for name, claims in {
+        "scr-activations": ("relu-loses-plasticity", "adam-loses-plasticity", "adam-is-usually-worse"),
+        "scr-cbp": ("cbp-maintains-plasticity-with-sgd", "cbp-maintains-plasticity-with-adam"),
+    }.items():
+        frame = true_frame(name)
+        for claim in claims:
+            assert judge(name, claim, frame[frame["method"] != "Linear"]) is Outcome.INCONCLUSIVE
+
+
+def test_an_error_that_rises_from_above_the_linear_baseline_was_not_low_at_first() -> None:
+    change = Change({"activation": "relu", "optimizer": "SGD", "step_size": 0.003}, (1.2, 1.2, 1.4))
+    assert judge("scr-activations", "relu-loses-plasticity", ACTIVATION_WORLD.frame(change)) is Outcome.FAILS
+
+
+def test_the_linear_level_is_judged_on_the_mean_over_step_sizes() -> None:
+    one_low = Change({"activation": "relu", "optimizer": "SGD", "step_size": 0.001}, (0.8, 0.8, 0.85, 0.88))
+    claim = "relu-and-tanh-fall-to-the-linear-level"
+    assert judge("scr-activations", claim, ACTIVATION_WORLD.frame(one_low)) is Outcome.HOLDS
+
+
+def test_what_is_chosen_is_said_where_it_is_true() -> None:
+    utilities, methods = EXPERIMENTS["scr-utilities"], EXPERIMENTS["scr-cbp"]
+    for experiment in (utilities, methods):
+        runs = {scale: [one for one in experiment.sweep(scale).chosen if one.what == "runs"] for scale in SCALES}
+        assert {scale: len(found) for scale, found in runs.items()} == {"smoke": 0, "laptop": 0, "paper": 1}
+        assert not any("step sizes at the laptop" in one.what for one in experiment.sweep("laptop").chosen)
+    assert any("0.03, 0.01, 0.003" in one.value for one in EXPERIMENTS["scr-activations"].sweep("laptop").chosen)
+    assert any("leaky" in one.what for one in methods.sweep("paper").chosen)
+    assert not any("leaky" in one.what for one in methods.sweep("laptop").chosen)
+
+
+def test_unfinished_runs_have_no_rise_and_do_not_count_as_diverged() -> None:
+    rows = World("error", [("BP", {}, (1.0, 2.0))], 12, 0.0, 0.0).frame(runs=3)
+    found = rise(rows[(rows["seed"] != 1) | (rows["task"] < 6)])
+    assert found.index.tolist() == [0, 2]
+    assert (found > 0).all()
+
+
+def test_a_fall_is_of_finished_runs_alone_and_nan_for_one_that_diverged() -> None:
+    rows = World("accuracy", [("BP", {}, (0.6, 0.9, 0.6))], 21, 0.0, 0.0).frame(runs=4)
+    found = fall(rows[(rows["seed"] != 1) | (rows["task"] < 6)], 3)
+    assert found.index.tolist() == [0, 2, 3]
+    assert (found > 0.2).all()
+    diverged = rows.assign(value=rows["value"].mask((rows["seed"] == 1) & (rows["task"] > 15)))
+    assert fall(diverged, 3).isna().to_dict() == {0: False, 1: True, 2: False, 3: False}
+
+
+def test_a_diverged_side_loses_and_two_runs_or_two_diverged_sides_decide_nothing() -> None:
+    fine, broken = pd.Series([0.9, 0.8, 0.7]), pd.Series([0.95, np.nan, 0.99])
+    assert beats(fine, broken, "").outcome is Outcome.HOLDS
+    assert beats(broken, fine, "").outcome is Outcome.FAILS
+    assert beats(broken, broken, "").outcome is Outcome.INCONCLUSIVE
+    assert beats(fine[:2], broken[:2], "").outcome is Outcome.INCONCLUSIVE
+    assert beats(fine, fine - 0.1, "").outcome is Outcome.HOLDS
+
+
+def test_the_first_round_is_the_seeds_that_all_settings_have() -> None:
+    frame = UTILITY_WORLD.frame()
+    winner = frame["setting"] == frame["setting"].iloc[0]
+    assert set(first_round(frame[winner | (frame["seed"] < 3)])["seed"]) == {0, 1, 2}
+    apart = frame[winner == (frame["seed"] < 3)]
+    assert first_round(apart) is apart
 
 
 def test_the_figure_of_activations_has_the_papers_panels_and_bins() -> None:

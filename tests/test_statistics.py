@@ -237,6 +237,26 @@ def test_when_all_settings_diverged_the_one_that_lasted_longest_is_taken() -> No
     assert set(best_setting(frame, "error", higher_is_better=False)["name"]) == {"b"}
 
 
+def test_settings_are_ranked_on_common_seeds_and_the_winner_keeps_all_its_runs() -> None:
+    difficulty = np.array([0.0, 0.0, 1.0, 1.0])  # of the streams; the further runs of the winner had the hard ones
+
+    def rows(name: str, level: float, runs: int) -> pd.DataFrame:
+        return make_rows(np.repeat((level + difficulty[:runs])[:, None], 3, axis=1)).assign(setting=name)
+
+    frame = pd.concat([rows("better", 0.1, 4), rows("worse", 0.2, 2)])
+    best = best_setting(frame, "error", higher_is_better=False)
+    assert set(best["setting"]) == {"better"}
+    assert set(best["seed"]) == {0, 1, 2, 3}
+
+
+def test_settings_are_ranked_on_common_tasks_and_on_what_they_have_where_none_is_common() -> None:
+    rising = make_rows(np.array([[1.0, 2.0, 9.0]])).assign(setting="finished")
+    shorter = make_rows(np.array([[1.5, 2.5]])).assign(setting="unfinished")
+    assert set(best_setting(pd.concat([rising, shorter]), "error", False)["setting"]) == {"finished"}
+    apart = pd.concat([rising, shorter.assign(seed=7)])
+    assert set(best_setting(apart, "error", False)["setting"]) == {"unfinished"}
+
+
 def test_best_of_nothing_is_empty() -> None:
     assert best_setting(make_three(), "accuracy", higher_is_better=True).empty
 

@@ -183,6 +183,7 @@ def command_report(options: argparse.Namespace) -> int:
 def _make_report(results: Results, experiment: Experiment) -> None:
     """Write report.html and the figures; print the table, the verdicts and the page's path."""
     from neoteny.report.figures import write_figures
+    from neoteny.report.chart import Chart
     from neoteny.report.page import Report, write_report
     from neoteny.report.tables import performance_table, to_text
 
@@ -194,7 +195,8 @@ def _make_report(results: Results, experiment: Experiment) -> None:
             f"{results.root} has no finished runs yet; `neoteny status {results.root}` says how far it is."
         )
     sweep = experiment.sweep(results.about["scale"])
-    charts = list(experiment.figure(frame))
+    drawn = experiment.figure(frame)
+    charts = [drawn] if isinstance(drawn, Chart) else list(drawn)
     table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)
     verdicts = [(claim, claim.judge(frame)) for claim in experiment.claims]
     write_figures(results.root, charts)
@@ -261,8 +263,13 @@ def _experiment_of(results: Results) -> Experiment:
     return dataclasses.replace(experiments.load(str(copied)), name=results.about["experiment"])
 
 
+SUITE = ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2", "rich", "PIL", "numba")
+
+
 def explain(error: Exception) -> str | None:
     """The text for an error that a person can mend; None for a fault of ours, which keeps its traceback."""
+    if isinstance(error, ModuleNotFoundError) and error.name in SUITE:
+        return f"This needs {error.name}, which is not installed: pip install 'neoteny[suite]'."
     from neoteny.engine.errors import StoreError
     from neoteny.experiments import ExperimentError
     from neoteny.problems.files import DataError

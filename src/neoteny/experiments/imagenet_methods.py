@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from neoteny.engine.sweep import Chosen, Sweep
 from neoteny.experiments.imagenet_settings import (
+    BACKPROPAGATION_STEP_SIZES,
     NOISE,
     bin_size,
     choose,
+    choose_for_backpropagation,
     describe,
     draw_accuracies,
     make_problem,
@@ -21,8 +23,8 @@ from neoteny.experiments.imagenet_settings import (
     stack_size,
     window_size,
 )
-from neoteny.experiments.scales import pick
-from neoteny.experiments.windows import Line, best_of, binned, compare, peak
+from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, pick
+from neoteny.experiments.windows import Line, best_of, compare, fall
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Unchecked, Verdict, above, all_of, below
 from neoteny.report.statistics import estimate, paired, per_run, select
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 METHODS = ("BP", "L2", "S&P", "CBP")
 COLUMNS = ("step_size", "l2", "noise_std", "replacement_rate")
 LAPTOP_STEP_SIZE = 0.03
+NOTE = "In brackets: step size, then strength, noise or replacement rate."
 TOLERANCE = 0.01
 """A fall by less than one point of accuracy counts as none."""
 
@@ -45,8 +48,8 @@ SMALL = Chosen(
 
 
 def sweep(scale: str) -> Sweep:
-    """The best setting of each method; backpropagation at the step sizes of Figure 1."""
-    step_sizes = pick(scale, smoke=(0.01,), laptop=(LAPTOP_STEP_SIZE,), paper=(0.01, 0.001, 0.0001))
+    """The best setting of each method; backpropagation at several step sizes, the best of which counts."""
+    step_sizes = pick(scale, smoke=(0.01,), laptop=(LAPTOP_STEP_SIZE,), paper=BACKPROPAGATION_STEP_SIZES)
     if scale == "laptop":
         others = (
             make_setting(scale, "L2", LAPTOP_STEP_SIZE, l2=1e-3),
@@ -69,14 +72,11 @@ def sweep(scale: str) -> Sweep:
         stack_size=stack_size(scale),
         chosen=(
             *choose(scale),
-            Chosen(
-                "step size of backpropagation",
-                "those of Figure 1; the best mean over all tasks is drawn and compared with",
-                "Table A.2 has no row for backpropagation",
-            ),
+            choose_for_backpropagation(step_sizes),
             NOISE,
             *((SMALL,) if scale == "laptop" else ()),
-            Chosen("decay rate of utilities", "0.99", "the paper's value in permuted MNIST"),
+            CBP_DECAY,
+            CBP_COUNT,
         ),
     )
 
@@ -87,8 +87,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     for method in METHODS:
         rows = best(frame, method)
         lines.append((f"{method} ({describe(rows, *COLUMNS)})", rows, {"method": method}))
-    note = "In brackets: step size, then strength, noise or replacement rate."
-    chart = draw_accuracies("Continual ImageNet", bin_size(frame), lines, note)
+    chart = draw_accuracies("Continual ImageNet", bin_size(frame), lines, NOTE)
     return [chart] if chart else []
 
 
@@ -115,13 +114,18 @@ def _first_and_last(frame: pd.DataFrame, method: str) -> tuple[pd.Series, pd.Ser
 
 def _check_better_than_first(frame: pd.DataFrame) -> Verdict:
     first, last = _first_and_last(frame, "CBP")
-    return above(paired(last, first), what="CBP, last bin less first bin")
+    first_task = per_run(best(frame, "CBP"), 0, 1)
+    return all_of(
+        [
+            above(paired(last, first_task), what="CBP, last bin less first task"),
+            above(paired(last, first), what="CBP, last bin less first bin"),
+        ]
+    )
 
 
 def _check_no_fall(frame: pd.DataFrame) -> Verdict:
-    rows, size = best(frame, "CBP"), window_size(frame)
-    fall = peak(binned(rows, size).iloc[:-1]) - per_run(rows, -size, None)
-    return below(estimate(fall), TOLERANCE, "CBP, best bin less last bin")
+    loss = fall(best(frame, "CBP"), window_size(frame))
+    return below(estimate(loss), TOLERANCE, "CBP, best bin less last bin")
 
 
 def _check_bp_loses(frame: pd.DataFrame) -> Verdict:
@@ -144,13 +148,13 @@ claims: tuple[Claim, ...] = (
     ),
     Claim(
         "cbp-ends-above-its-beginning",
-        "Continual backpropagation is better at the end than in its first tasks.",
+        "Continual backpropagation is better at the end than on its first task and than in its first bin.",
         "Figure 7, Section 6",
         _check_better_than_first,
     ),
     Claim(
         "cbp-maintains-plasticity",
-        f"Continual backpropagation loses no plasticity: its last bin is less than {TOLERANCE:.0%} below its best.",
+        "Continual backpropagation loses no plasticity: its last bin is less than one point below its best.",
         "Figure 7, Section 6, Section 7",
         _check_no_fall,
     ),
@@ -192,7 +196,7 @@ unchecked: tuple[Unchecked, ...] = (
         "the paper measures this on permuted MNIST; see mnist-methods",
     ),
     Unchecked(
-        "Continual backpropagation appears to maintain plasticity indefinitely.",
+        "Continual backpropagation seems to go on learning as well as ever, however many tasks come.",
         "Abstract",
         "no finite number of tasks can show it",
     ),

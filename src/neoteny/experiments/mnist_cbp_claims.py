@@ -11,12 +11,12 @@ from neoteny.experiments.mnist_known_claims import OTHERS, SHRINKING, WORSE, acc
 from neoteny.experiments.mnist_learners import LAYERS
 from neoteny.experiments.mnist_trends import for_each, is_small_share, trend
 from neoteny.report.claim import Claim, Unchecked, Verdict, above, all_of, below, near
-from neoteny.report.statistics import estimate, paired
+from neoteny.report.statistics import estimate
 
 
 def _cbp_keeps_level(frame: pd.DataFrame) -> Verdict:
     accuracy = accuracy_of(frame, "CBP")
-    return above(paired(accuracy.last, accuracy.start), -0.005, "CBP, last bin less first task")
+    return above(estimate(accuracy.growth), -0.005, "CBP, last bin less first bin")
 
 
 def _cbp_does_not_degrade(frame: pd.DataFrame) -> Verdict:
@@ -71,7 +71,7 @@ def _one_in_five(frame: pd.DataFrame) -> Verdict:
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "cbp-keeps-its-level",
-        "CBP ends no lower than on its first task, give or take half a point.",
+        "CBP ends no lower than it was over the first twentieth of the tasks, give or take half a point.",
         "Section 6",
         _cbp_keeps_level,
     ),
@@ -130,17 +130,17 @@ CLAIMS: tuple[Claim, ...] = (
 
 UNCHECKED: tuple[Unchecked, ...] = (
     Unchecked(
-        "Small weights are important for learning fast; fewer dead units and a higher rank explain why CBP is better.",
+        "A network learns quickly because its weights stay small; CBP leads because its units stay alive and diverse.",
         "Section 6, Figure 6b",
         "Explanations: these runs show what goes together, not what causes what.",
     ),
     Unchecked(
-        "Among all methods only CBP keeps a high rank, small weights and few dead units.",
+        "CBP alone does well by all three measures at once.",
         "Figure 6b",
-        "High, small and few have no numbers; the single comparisons are claims.",
+        "The paper draws no line between well and badly; the single comparisons are claims.",
     ),
     Unchecked(
-        "Fully maintains plasticity, indefinitely.",
+        "With CBP nothing of plasticity is lost, however long it learns.",
         "Abstract, Section 6",
         "No number of tasks can show it; cbp-does-not-degrade says it for the tasks that were run.",
     ),

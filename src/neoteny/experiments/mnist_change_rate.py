@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from neoteny.engine.sweep import Chosen, Setting, Sweep
-from neoteny.experiments.mnist_learners import SMALLER, bp
+from neoteny.experiments.mnist_learners import RUNS_CHOSEN, SHARED_CHOSEN, SMALLER, bp
 from neoteny.experiments.mnist_trends import Trend, draw_over_tasks, for_each, is_positive, short, trend
 from neoteny.experiments.scales import pick, scale_of
 from neoteny.problems import PermutedMNIST
@@ -48,11 +48,6 @@ STEP_SIZE_CHOSEN = Chosen(
     "0.003 for all three",
     "The paper names none here; 0.003 is its best for this network when the task changes every 60,000 examples.",
 )
-RUNS_CHOSEN = Chosen(
-    "number of runs",
-    "30",
-    "The paper gives none for this experiment; it has thirty in the other experiments on this problem.",
-)
 
 
 def sweep(scale: str) -> Sweep:
@@ -69,7 +64,7 @@ def sweep(scale: str) -> Sweep:
         settings=tuple(setting(change_every) for change_every in size.change_every),
         runs=size.runs,
         stack_size=size.stack_size,
-        chosen=(STEP_SIZE_CHOSEN, RUNS_CHOSEN) if scale == "paper" else (SMALLER,),
+        chosen=(*SHARED_CHOSEN, *((STEP_SIZE_CHOSEN, RUNS_CHOSEN) if scale == "paper" else (SMALLER,))),
     )
 
 

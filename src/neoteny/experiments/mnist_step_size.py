@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from neoteny.engine.sweep import Sweep
-from neoteny.experiments.mnist_learners import CORRELATES, SMALLER, bp
+from neoteny.experiments.mnist_learners import CORRELATES, SHARED_CHOSEN, SMALLER, bp
 from neoteny.experiments.mnist_trends import (
     Trend,
     draw_correlates,
@@ -61,7 +61,7 @@ def sweep(scale: str) -> Sweep:
         measures=CORRELATES,
         probe_examples=200 if scale == "smoke" else 2000,
         stack_size=size.stack_size,
-        chosen=() if scale == "paper" else (SMALLER,),
+        chosen=SHARED_CHOSEN if scale == "paper" else (*SHARED_CHOSEN, SMALLER),
     )
 
 
@@ -99,12 +99,10 @@ def _falls(frame: pd.DataFrame) -> Verdict:
 def _falls_steadily(frame: pd.DataFrame) -> Verdict:
     def check(step_size: float) -> Verdict:
         accuracy = _bp(frame, "accuracy", step_size)
-        middle = len(accuracy.bins) // 2
-        whole = accuracy.slope(min(accuracy.peak_bin, middle))
-        last_half = accuracy.slope(middle)
+        last_half = accuracy.slope(len(accuracy.bins) // 2)
         return all_of(
             [
-                is_negative(whole, f"step size {step_size:g}, slope from the best bin on"),
+                is_positive(accuracy.fall_speed, f"step size {step_size:g}, fall a bin from the best bin on"),
                 is_negative(last_half, f"step size {step_size:g}, slope over the last half"),
             ]
         )
@@ -254,6 +252,7 @@ claims: tuple[Claim, ...] = (
         "Of the three step sizes 0.003 has the best accuracy over all tasks.",
         "Appendix A",
         _best_is_middle,
+        scale="paper",
     ),
 )
 

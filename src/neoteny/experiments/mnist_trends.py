@@ -117,6 +117,11 @@ class Trend:
         x = np.arange(len(kept)) - (len(kept) - 1) / 2
         return kept.mul(x, axis=0).sum(axis=0, skipna=False) / float(np.square(x).sum())
 
+    @property
+    def fall_speed(self) -> pd.Series:
+        """What is lost with each bin from the best one on, or from the middle on where the best comes later."""
+        return -self.slope(min(self.peak_bin, len(self.bins) // 2))
+
 
 def _row(table: pd.DataFrame, number: int) -> pd.Series:
     return table.iloc[number] if len(table) else pd.Series(dtype=np.float64)
@@ -215,6 +220,7 @@ def draw_over_tasks(
     place = {label: number for number, label in enumerate([*labels, *sorted(set(rows["setting"]) - set(labels))])}
     factor = 100.0 if metric in PERCENT else 1.0
     series, runs, bins = [], [], []
+    diverged = bool(rows["value"].isna().any())
     for _, mine in sorted(rows.groupby("setting", sort=False), key=lambda part: place[str(part[0])]):
         row = mine.iloc[0]
         points = mine["task"].nunique()
@@ -229,18 +235,19 @@ def draw_over_tasks(
         x_label="Examples (millions)" if examples_of else "Task",
         y_label=LABELS[metric],
         series=tuple(series),
-        caption=_caption(runs, bins),
+        caption=_caption(runs, bins, diverged),
         group=group,
     )
 
 
-def _caption(runs: list[int], bins: list[int]) -> str:
+def _caption(runs: list[int], bins: list[int], diverged: bool) -> str:
     if not runs:
         return "No results yet."
     binned = "each point is one task" if max(bins) == 1 else f"each point is the mean of {_span(bins)} tasks"
+    broken = " A line ends where a run diverged." if diverged else ""
     if max(runs) == 1:
-        return f"One run; {binned}."
-    return f"Mean over {_span(runs)} runs, band of one standard error; {binned}. A line ends where a run diverged."
+        return f"One run; {binned}.{broken}"
+    return f"Mean over {_span(runs)} runs, band of one standard error; {binned}.{broken}"
 
 
 def _span(numbers: list[int]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from neoteny.engine.sweep import Chosen, Sweep
-from neoteny.experiments.mnist_learners import SMALLER, bp
+from neoteny.experiments.mnist_learners import RUNS_CHOSEN, SHARED_CHOSEN, SMALLER, bp
 from neoteny.experiments.mnist_trends import (
     Trend,
     draw_over_tasks,
@@ -65,7 +65,7 @@ def sweep(scale: str) -> Sweep:
         settings=tuple(settings),
         runs=size.runs,
         stack_size=size.stack_size,
-        chosen=(STEP_SIZE_CHOSEN,) if scale == "paper" else (SMALLER,),
+        chosen=(*SHARED_CHOSEN, *((STEP_SIZE_CHOSEN, RUNS_CHOSEN) if scale == "paper" else (SMALLER,))),
     )
 
 

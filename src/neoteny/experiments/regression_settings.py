@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from neoteny.engine.sweep import Chosen, Network, Setting, network
 from neoteny.experiments.scales import pick, scale_of
-from neoteny.experiments.windows import Line, best_of, count_runs, rise
+from neoteny.experiments.windows import Line, best_of, count_runs, rise, subtract
 from neoteny.methods import SGD, Adam
 from neoteny.methods.method import Method
 from neoteny.nets import MLP
@@ -45,6 +45,16 @@ OUTPUT_GAIN = Chosen(
     "Kaiming uniform with gain 1, biases zero",
     "the paper gives gains for activations only, and the output layer is linear",
 )
+TARGET_BIAS = Chosen(
+    "bias of the target network's output",
+    "+1 or -1, drawn once like the weights",
+    "the paper's table gives the output layer a bias and no value for it",
+)
+LEAKY_SLOPE = Chosen(
+    "negative slope of leaky ReLU",
+    "0.01",
+    "torch's own; the paper's formula for the gain leaves it open",
+)
 
 
 def make_problem(scale: str, laptop_tasks: int = 60, laptop_examples_per_task: int = 2000) -> SlowlyChangingRegression:
@@ -62,22 +72,35 @@ def step_sizes(scale: str) -> tuple[float, ...]:
     return pick(scale, smoke=(0.01, 0.003, 0.001), laptop=(0.03, 0.01, 0.003), paper=(0.01, 0.003, 0.001))
 
 
-def choose(problem: SlowlyChangingRegression, scale: str) -> tuple[Chosen, ...]:
-    """What the laptop scale changes in the problem."""
+def choose(
+    problem: SlowlyChangingRegression, scale: str, activations: Iterable[str], varies_step_size: bool = False
+) -> tuple[Chosen, ...]:
+    """What the paper leaves open about the problem and the learners, and what the laptop scale changes.
+
+    Args:
+        problem: of the experiment at this scale.
+        scale: one of the three.
+        activations: of the experiment's learners at this scale.
+        varies_step_size: whether the experiment runs `step_sizes`.
+    """
+    silent = (OUTPUT_GAIN, TARGET_BIAS, *((LEAKY_SLOPE,) if "leaky_relu" in activations else ()))
     if scale != "laptop":
-        return ()
-    return (
+        return silent
+    shorter = (
         Chosen(
             "time between two flips at the laptop scale",
             f"{problem.examples_per_task:,} examples instead of 10,000, and {problem.tasks} flips instead of 300",
             "the loss shows after a number of flips; with shorter tasks there are enough of them in minutes",
         ),
+    )
+    larger = (
         Chosen(
             "step sizes at the laptop scale",
-            "up to 0.03 where the paper varies the step size",
+            f"{', '.join(f'{size:g}' for size in step_sizes(scale))} instead of the paper's 0.01, 0.003 and 0.001",
             "the loss goes with the number and the size of updates, of which there are few",
         ),
     )
+    return (*silent, *shorter, *(larger if varies_step_size else ()))
 
 
 def make_learner(activation: str) -> Network:
@@ -120,12 +143,8 @@ def drift(frame: pd.DataFrame, optimizer: str) -> pd.Series:
 
 
 def excess_rise(rows: pd.DataFrame, drift: pd.Series) -> pd.Series:
-    """Each run's rise of the error from early to late, less the drift of its stream where that is known."""
-    own = rise(rows)
-    if drift.empty:
-        return own
-    common = own.index.intersection(drift.index)
-    return own.loc[common] - drift.loc[common]
+    """Each run's rise of the error from early to late, less the drift of its stream; nothing where that is unknown."""
+    return subtract(rise(rows), drift)
 
 
 def draw_errors(

@@ -1,15 +1,38 @@
-"""One value for each scale of an experiment: smoke (seconds), laptop (minutes) and paper (the paper's own numbers)."""
+"""One value for each scale of an experiment: smoke (seconds), laptop (minutes) and paper (the paper's own numbers).
+
+And what every experiment with continual backpropagation chooses, at any scale.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from neoteny.engine.sweep import SCALES, nearest
+from neoteny.engine.sweep import SCALES, Chosen, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Value = TypeVar("Value")
+
+CBP_COUNT = Chosen(
+    "what continual backpropagation counts and makes up for",
+    "the replacement rate is a share of a layer's mature units; when a unit leaves, the mean of what it passed on goes "
+    "into the next layer's biases",
+    "Algorithm 1 multiplies the rate with all units of the layer, which differs where a large rate keeps many of them "
+    "immature; the correction of the biases is in the text of Section 6, is not a step of Algorithm 1, and the paper "
+    "does not say whether its curves have it",
+)
+CBP_DECAY = Chosen(
+    "decay rate of the utilities",
+    "0.99",
+    "an example in the paper's algorithms, which name no value for any of its problems",
+)
+CBP_MATURITY = Chosen(
+    "maturity threshold and decay rate of continual backpropagation",
+    "100 and 0.99",
+    "examples in Algorithm 1; the paper sets 100 on Continual ImageNet only, and Appendix E has 1000 as the example "
+    "for Adam",
+)
 
 
 def pick(scale: str, smoke: Value, laptop: Value, paper: Value) -> Value:

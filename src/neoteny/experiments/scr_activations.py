@@ -2,8 +2,8 @@
 
 Figure B.10 and Appendix B of the paper: backpropagation with sigmoid, tanh, ELU, leaky ReLU, ReLU and Swish at three
 step sizes, against a linear baseline, all on the same streams. The paper reports in Section 5 that it repeated this
-with Adam; here that is part of the same experiment. Claims take off the linear baseline's own change on the same
-stream, because the target is harder in some states of the slow bits than in others.
+with Adam; here that is part of the same experiment. Claims about a rise take off the linear baseline's own change on
+the same stream, because the target is harder in some states of the slow bits than in others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from neoteny.experiments.regression_settings import (
     ACTIVATIONS,
     BASELINE,
     OPTIMIZERS,
-    OUTPUT_GAIN,
     baseline,
     choose,
     draw_errors,
@@ -29,7 +28,7 @@ from neoteny.experiments.regression_settings import (
     step_sizes,
 )
 from neoteny.experiments.scales import pick, scale_of
-from neoteny.experiments.windows import Line, average, early_and_late, most_of
+from neoteny.experiments.windows import Line, average, early_and_late, most_of, rise
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Unchecked, Verdict, above, all_of, below
 from neoteny.report.statistics import estimate, paired, select
@@ -62,14 +61,13 @@ def sweep(scale: str) -> Sweep:
         stack_size=300,
         chosen=(
             BASELINE,
-            OUTPUT_GAIN,
             Chosen(
                 "step sizes with Adam",
                 "the same three as with SGD",
                 "the paper reports on Adam in one sentence and gives 0.01 in its ablation only, which is the largest "
                 "of them",
             ),
-            *choose(make_problem(scale), scale),
+            *choose(make_problem(scale), scale, activations, varies_step_size=True),
         ),
     )
 
@@ -102,12 +100,16 @@ def _rises(frame: pd.DataFrame, activation: str, optimizer: str, moved: pd.Serie
 
 def _check_rise(activation: str) -> Callable[[pd.DataFrame], Verdict]:
     def check(frame: pd.DataFrame) -> Verdict:
-        return all_of(
-            [
-                above(estimate(values), what=f"rise of the error at {size:g}")
-                for size, values in _rises(frame, activation, "SGD", drift(frame, "SGD")).items()
+        linear = early_and_late(baseline(frame, "SGD"))[0]
+        rows = select(frame, "error", method="BP", activation=activation, optimizer="SGD")
+        verdicts = []
+        for size, values in _rises(frame, activation, "SGD", drift(frame, "SGD")).items():
+            early = early_and_late(select(rows, "error", step_size=size))[0]
+            verdicts += [
+                below(paired(early, linear), what=f"early error at {size:g} less the baseline's"),
+                above(estimate(values), what=f"rise of the error at {size:g} less the baseline's"),
             ]
-        )
+        return all_of(verdicts)
 
     return check
 
@@ -118,18 +120,21 @@ def _check_linear_level(frame: pd.DataFrame) -> Verdict:
     if len(floor):
         for activation in ("relu", "tanh"):
             rows = select(frame, "error", method="BP", activation=activation, optimizer="SGD")
-            for size in step_sizes(scale_of(frame)):
-                late = early_and_late(select(rows, "error", step_size=size))[1]
-                lead = paired(floor, late)
-                verdicts.append(
-                    below(lead, LEVEL * float(floor.mean()), f"{activation} at {size:g} below the baseline by")
-                )
+            late = average(
+                early_and_late(select(rows, "error", step_size=size))[1] for size in step_sizes(scale_of(frame))
+            )
+            verdicts.append(
+                below(paired(floor, late), LEVEL * float(floor.mean()), f"{activation} below the baseline by")
+            )
     return all_of(verdicts)
 
 
 def _check_elu(frame: pd.DataFrame) -> Verdict:
-    moved = drift(frame, "SGD")
-    mean = {name: average(_rises(frame, name, "SGD", moved).values()) for name in ("elu", "relu", "tanh")}
+    mean = {}
+    for name in ("elu", "relu", "tanh"):
+        rows = select(frame, "error", method="BP", activation=name, optimizer="SGD")
+        # The drift of the stream is the same for all, so it need not be known.
+        mean[name] = average(rise(select(rows, "error", step_size=size)) for size in step_sizes(scale_of(frame)))
     return all_of(
         [below(paired(mean["elu"], mean[name]), what=f"rise of ELU less that of {name}") for name in ("relu", "tanh")]
     )
@@ -157,7 +162,8 @@ claims: tuple[Claim, ...] = (
     *(
         Claim(
             f"{activation.replace('_', '-')}-loses-plasticity",
-            f"With {label} and SGD the error is low at first and then rises, at every step size.",
+            f"With {label} and SGD the error is below the linear baseline's at first and then rises, at every step "
+            "size and beyond the linear baseline's own change on the same stream.",
             "Figure B.10, Appendix B, Section 3",
             _check_rise(activation),
         )
@@ -166,7 +172,7 @@ claims: tuple[Claim, ...] = (
     Claim(
         "relu-and-tanh-fall-to-the-linear-level",
         "With ReLU and tanh the loss is severe: their error ends at the level of the linear baseline, or above "
-        f"(within {LEVEL:.0%} of it, at every step size).",
+        f"(within {LEVEL:.0%} of it, mean over step sizes).",
         "Figure B.10, Appendix B",
         _check_linear_level,
     ),
@@ -178,13 +184,15 @@ claims: tuple[Claim, ...] = (
     ),
     Claim(
         "adam-loses-plasticity",
-        "With Adam, too, the error rises with every activation (mean over step sizes).",
+        "With Adam, too, the error rises with every activation, beyond the linear baseline's own change on the same "
+        "stream (mean over step sizes).",
         "Section 5",
         _check_adam_rise,
     ),
     Claim(
         "adam-is-usually-worse",
-        "With most activations the error rises more with Adam than with SGD (mean over step sizes).",
+        "With most activations the error rises more with Adam than with SGD, each beyond the change of the linear "
+        "baseline with the same optimizer (mean over step sizes).",
         "Section 5",
         _check_adam_worse,
     ),

@@ -1,9 +1,11 @@
 """Continual backpropagation in slowly-changing regression
 
 Section 6 of the paper says in words that continual backpropagation overcomes the loss of plasticity on this problem
-for all six activations, with SGD and with Adam, and that it outperforms the existing methods; it prints neither a
+for all six activations, with SGD and with Adam, and that the other methods do worse; it prints neither a
 figure nor settings. Here it is compared with backpropagation, L2 regularisation and shrink and perturb, each at the
-best of its settings (lowest mean error over all tasks), in the format of Figure B.10.
+best of its settings (lowest mean error over all tasks), in the format of Figure B.10. Whether it loses plasticity is
+judged by how much its error rises beyond the linear baseline's own change on the same stream, because the target is
+harder in some states of the slow bits than in others.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from neoteny.experiments.regression_settings import (
     ACTIVATIONS,
     BASELINE,
     OPTIMIZERS,
-    OUTPUT_GAIN,
     baseline,
     choose,
     draw_errors,
@@ -27,7 +28,7 @@ from neoteny.experiments.regression_settings import (
     make_optimizer,
     make_problem,
 )
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import CBP_COUNT, CBP_MATURITY, pick, scale_of
 from neoteny.experiments.windows import Line, average, best_of, compare, early_and_late, spread_over_settings
 from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
@@ -43,6 +44,11 @@ METHODS = ("BP", "L2", "S&P", "CBP")
 STEP_SIZE = 0.01
 TOLERANCE = 0.05
 """A rise of the error by less than this share of its early value counts as none."""
+TWO_ROUNDS = Chosen(
+    "runs",
+    "30 for every setting, 70 more for the best of each method, activation and optimizer",
+    "the paper has 100 runs in this problem, and in its other searches a third of the runs is for choosing",
+)
 _LAPTOP_TASKS = 70
 _LAPTOP_EXAMPLES_PER_TASK = 1000
 
@@ -68,20 +74,12 @@ def sweep(scale: str) -> Sweep:
         selection=Selection(70, by=("method", "activation", "optimizer")) if scale == "paper" else None,
         chosen=(
             Chosen("step size", f"{STEP_SIZE:g}", "the paper's largest for SGD, and the one it gives for Adam"),
-            Chosen(
-                "strength of L2, strength and noise of shrink and perturb, replacement rate",
-                "a grid in steps of ten; the best of each is taken for each activation and optimizer",
-                "the paper gives none; these are the ranges within which its published code searches",
-            ),
-            Chosen(
-                "runs",
-                "30 for every setting, 70 more for the best of each method, activation and optimizer",
-                "the paper has 100 runs in this problem, and in its other searches a third of the runs is for choosing",
-            ),
-            Chosen("maturity threshold, decay rate", "100, 0.99", "the paper's values in its other problems"),
+            _describe_grid(scale),
+            *((TWO_ROUNDS,) if scale == "paper" else ()),
+            CBP_MATURITY,
+            CBP_COUNT,
             BASELINE,
-            OUTPUT_GAIN,
-            *choose(_problem(scale), scale),
+            *choose(_problem(scale), scale, _activations(scale)),
         ),
     )
 
@@ -90,12 +88,31 @@ def _problem(scale: str) -> SlowlyChangingRegression:
     return make_problem(scale, _LAPTOP_TASKS, _LAPTOP_EXAMPLES_PER_TASK)
 
 
+def _grid(scale: str) -> tuple[tuple[float, ...], ...]:
+    """L2's strengths, those of shrink and perturb, its noises, and replacement rates."""
+    return (
+        pick(scale, smoke=(1e-4,), laptop=(1e-4, 1e-3, 1e-2, 1e-1), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)),
+        pick(scale, smoke=(1e-4,), laptop=(1e-3, 1e-2), paper=(1e-5, 1e-4, 1e-3, 1e-2)),
+        pick(scale, smoke=(1e-4,), laptop=(1e-4, 1e-3), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)),
+        pick(scale, smoke=(1e-3,), laptop=(1e-5, 1e-4, 1e-3, 1e-2), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2)),
+    )
+
+
+def _describe_grid(scale: str) -> Chosen:
+    strengths, shrinking, noises, rates = (f"{min(one):g} to {max(one):g}" for one in _grid(scale))
+    return Chosen(
+        "strength of L2, strength and noise of shrink and perturb, replacement rate",
+        f"in steps of ten: {strengths}; {shrinking} and {noises}; {rates}; the best of each is taken for each "
+        "activation and optimizer",
+        "the paper gives none. At its scale these are the ranges of the published code, which fixes one strength of "
+        "shrink and perturb for each activation; here it is searched within L2's range, less its two ends, because "
+        "every strength is run with every noise",
+    )
+
+
 def _variants(scale: str) -> Iterator[tuple[str, tuple[Method, ...], dict[str, Detail]]]:
     """Every method with every value of its hyperparameters."""
-    strengths = pick(scale, smoke=(1e-4,), laptop=(1e-4, 1e-3, 1e-2, 1e-1), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
-    shrinking = pick(scale, smoke=(1e-4,), laptop=(1e-3, 1e-2), paper=(1e-5, 1e-4, 1e-3, 1e-2))
-    noises = pick(scale, smoke=(1e-4,), laptop=(1e-4, 1e-3), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
-    rates = pick(scale, smoke=(1e-3,), laptop=(1e-5, 1e-4, 1e-3, 1e-2), paper=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2))
+    strengths, shrinking, noises, rates = _grid(scale)
     yield "BP", (), {}
     for strength in strengths:
         yield "L2", (L2(strength),), {"l2": strength}
@@ -148,7 +165,7 @@ def _check_maintains(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
             rows = _best(frame, "CBP", activation, optimizer)
             allowed = TOLERANCE * float(early_and_late(rows)[0].mean()) if len(rows) else 0.0
             change = estimate(excess_rise(rows, moved))
-            verdicts.append(below(change, allowed, f"rise of the error of {activation}"))
+            verdicts.append(below(change, allowed, f"rise of the error of {activation} less the baseline's"))
         return all_of(verdicts)
 
     return check
@@ -199,7 +216,8 @@ claims: tuple[Claim, ...] = (
         Claim(
             f"cbp-maintains-plasticity-with-{optimizer.lower()}",
             f"With {optimizer} continual backpropagation does not lose plasticity with any activation: its error "
-            f"late is less than {TOLERANCE:.0%} above that of its early tasks.",
+            f"rises from its early tasks to late ones by less than {TOLERANCE:.0%}, beyond the linear baseline's own "
+            "change on the same stream.",
             "Section 6, Section 7",
             _check_maintains(optimizer),
         )
@@ -228,7 +246,7 @@ claims: tuple[Claim, ...] = (
     Claim(
         "cbp-is-less-sensitive",
         "The hyperparameters of continual backpropagation matter less than those of L2 and of shrink and perturb: "
-        "its mean errors over its settings lie closer together.",
+        "over the grids run here, the mean errors of its settings lie closer together.",
         "Section 6",
         _check_sensitivity,
     ),
@@ -241,8 +259,9 @@ unchecked: tuple[Unchecked, ...] = (
         "the paper shows this on permuted MNIST; see mnist-methods",
     ),
     Unchecked(
-        "It outperforms the existing methods on all three problems.",
+        "Of all methods that the paper tries, none does as well as continual backpropagation on any of its problems.",
         "Section 6",
-        "only slowly-changing regression is judged here; see mnist-methods and imagenet-methods for the other two",
+        "only slowly-changing regression is judged here, without dropout and online normalisation, for which the paper "
+        "reports nothing there; see mnist-methods and imagenet-methods for the other problems",
     ),
 )

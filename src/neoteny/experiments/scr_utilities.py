@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from neoteny.engine.sweep import Chosen, Setting, Sweep
 from neoteny.experiments.regression_settings import (
-    OUTPUT_GAIN,
     choose,
     draw_errors,
     make_learner,
     make_optimizer,
     make_problem,
 )
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import CBP_COUNT, CBP_MATURITY, pick, scale_of
 from neoteny.experiments.windows import Line, best_of, compare, count_runs
 from neoteny.methods import ContinualBackprop
 from neoteny.problems import SlowlyChangingRegression
@@ -39,6 +38,7 @@ UTILITIES = {
 }
 """As settings name them and as figures print them."""
 STEP_SIZE = 0.01
+RUNS = Chosen("runs", "100", "as in the paper's other results on this problem")
 
 
 def sweep(scale: str) -> Sweep:
@@ -69,13 +69,13 @@ def sweep(scale: str) -> Sweep:
         chosen=(
             Chosen(
                 "replacement rates",
-                "1e-6 to 1e-2 in steps of ten",
-                "the paper does not print the axis of its figure; its published code searches this range",
+                f"{min(rates):g} to {max(rates):g} in steps of ten",
+                "the text does not give those of the figure; the published code searches from 1e-6 to 1e-2",
             ),
-            Chosen("runs", "100", "as in the paper's other results on this problem"),
-            Chosen("maturity threshold, decay rate", "100, 0.99", "the paper's values in its other problems"),
-            OUTPUT_GAIN,
-            *choose(_problem(scale), scale),
+            *((RUNS,) if scale == "paper" else ()),
+            CBP_MATURITY,
+            CBP_COUNT,
+            *choose(_problem(scale), scale, ("tanh",)),
         ),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neoteny.report.claim import Outcome, Verdict
+from neoteny.report.claim import FEWEST_RUNS, Outcome, Verdict, above
 from neoteny.report.statistics import Estimate, best_setting, paired, per_run
 
 Line = tuple[str, pd.DataFrame, dict[str, Any]]
@@ -33,7 +33,20 @@ def early_and_late(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 def rise(rows: pd.DataFrame) -> pd.Series:
     """Each run's late minus early mean."""
     early, late = early_and_late(rows)
-    return late - early
+    return subtract(late, early)
+
+
+def subtract(first: pd.Series, second: pd.Series) -> pd.Series:
+    """First less second for the seeds that both have: a run that is not finished is left out, not taken as diverged."""
+    common = first.index.intersection(second.index)
+    return first.loc[common] - second.loc[common]
+
+
+def finished(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the runs that have come to the last task; `rows` are of one setting and metric."""
+    if rows.empty:
+        return rows
+    return rows[rows["seed"].isin(rows.loc[rows["task"] == rows["task"].max(), "seed"])]
 
 
 def average(series: Iterable[pd.Series]) -> pd.Series:
@@ -72,6 +85,12 @@ def peak(bins: pd.DataFrame) -> pd.Series:
     return pd.Series(peaks, index=bins.columns, dtype=np.float64)
 
 
+def fall(rows: pd.DataFrame, bin_tasks: int) -> pd.Series:
+    """Each finished run's value in its best bin (`peak`, the last bin left out) less that over its last tasks."""
+    rows = finished(rows)
+    return subtract(peak(binned(rows, bin_tasks).iloc[:-1]), per_run(rows, -bin_tasks, None))
+
+
 def best_of(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
     """The rows of one metric of the best setting among these."""
     best = best_setting(frame, metric, higher_is_better)
@@ -81,6 +100,27 @@ def best_of(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.Data
 def compare(first: pd.DataFrame, second: pd.DataFrame) -> Estimate:
     """The paired difference of the means over all tasks; rows are of one setting and one metric each."""
     return paired(per_run(first), per_run(second))
+
+
+def beats(first: pd.Series, second: pd.Series, what: str) -> Verdict:
+    """Whether one accuracy is above another over the seeds that both have.
+
+    A setting with a run that diverged loses against one that has none, as in `best_setting`.
+    """
+    common = first.index.intersection(second.index)
+    broken = [not np.isfinite(series.loc[common]).all() for series in (first, second)]
+    if len(common) >= FEWEST_RUNS and broken[0] != broken[1]:
+        loser = "the second" if broken[1] else "the first"
+        outcome = Outcome.HOLDS if broken[1] else Outcome.FAILS
+        return Verdict(outcome, f"{what}: {loser} diverged in some of {len(common)} runs, the other in none")
+    return above(paired(first, second), what=what)
+
+
+def first_round(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the seeds that all settings have: without the further runs of a selection's winner."""
+    counts = rows.groupby("seed")["setting"].nunique()
+    common = counts.index[counts == rows["setting"].nunique()]
+    return rows[rows["seed"].isin(common)] if len(common) else rows
 
 
 def spread_over_settings(rows: pd.DataFrame) -> pd.Series:

@@ -142,6 +142,10 @@ def curve(
 def best_setting(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
     """The rows (of every metric) of the setting with the best mean of one metric over all tasks and runs.
 
+    Settings are ranked on the seeds and tasks that all of them have, because streams differ: the winner of a first
+    round may have more runs than the others. All rows of the winner come back. Where settings have no task of a seed
+    in common, each is ranked on what it has.
+
     A setting with a run that diverged loses against any that has none; among such settings the one with the largest
     share of values before divergence is taken. The first in alphabetical order wins a tie.
     """
@@ -150,6 +154,9 @@ def best_setting(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd
         return frame.iloc[:0]
     codes, settings = pd.factorize(rows["setting"], sort=True)
     values = rows["value"].to_numpy(dtype=np.float64)
+    shared = _in_all(rows, codes)
+    if shared.any():
+        codes, values = codes[shared], values[shared]
     counts = np.bincount(codes)
     means = np.bincount(codes, values) / counts
     whole = np.isfinite(means)
@@ -158,6 +165,16 @@ def best_setting(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd
     else:
         score = np.bincount(codes, np.isfinite(values)) / counts
     return frame[frame["setting"] == settings[int(score.argmax())]]
+
+
+def _in_all(rows: pd.DataFrame, codes: np.ndarray) -> np.ndarray:
+    """Which rows are of a (seed, task) that every setting has; `codes` number the settings of the rows."""
+    seeds = pd.factorize(rows["seed"])[0]
+    tasks, numbers = pd.factorize(rows["task"])
+    cell = seeds * len(numbers) + tasks
+    there = np.zeros((int(codes.max()) + 1, int(cell.max()) + 1), dtype=bool)
+    there[codes, cell] = True
+    return np.logical_and.reduce(there, axis=0)[cell]
 
 
 def _check_one(rows: pd.DataFrame, caller: str) -> None:

@@ -166,7 +166,118 @@ def test_claims_and_report_of_a_users_experiment(finished: Path, tmp_path: Path,
     assert "A small experiment for tests" in (out / "report.html").read_text()
 
 
+def test_a_stack_that_cannot_be_built_can_be_tried_again(tmp_path: Path, zygote: Zygote) -> None:
+    experiment = write_experiment(tmp_path / "build.py")
+    good = experiment.read_text()
+    broken = "class Broken(MLP):\n    def __init__(self, **options):\n        raise RuntimeError('no cheese')\n\n\n"
+    experiment.write_text(
+        good.replace("NET = ", broken + "BAD = network(Broken)\nNET = ", 1).replace('"BP", NET', '"BP", BAD', 1)
+    )
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 1
+    assert "no cheese" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert zygote.run("status", out, output=log) == 0
+    experiment.write_text(good)
+    assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+
+
+def test_results_of_an_edited_experiment_are_not_mixed_with_older_ones(
+    finished: Path, tmp_path: Path, zygote: Zygote
+) -> None:
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    shutil.copytree(finished / "out", out)
+    experiment = write_experiment(tmp_path / "small.py", tasks=6)
+    experiment.write_text(experiment.read_text().replace("A small experiment", "An edited experiment"))
+    assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+    frame = Results.open(out).frame()
+    assert not frame.duplicated(["setting", "seed", "task", "metric"]).any()
+    assert frame["task"].max() == 5
+    assert len(Results.open(out).finished_runs()) == 24  # the old ones are kept
+    assert "12 finished runs" in log.read_text()
+    assert zygote.run("report", out, output=log) == 0, log.read_text()
+    assert "An edited experiment" in (out / "report.html").read_text()
+
+
+def test_changed_code_of_a_user_makes_another_run(tmp_path: Path, zygote: Zygote) -> None:
+    experiment = write_experiment(tmp_path / "code.py")
+    text = experiment.read_text().replace(
+        "NET = network(MLP", "class Own(MLP):\n    factor = 1\n\n\nNET = network(Own", 1
+    )
+    experiment.write_text(text)
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    for _ in range(2):
+        assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+        assert len(Results.open(out).finished_runs()) == 12
+    experiment.write_text(text.replace("factor = 1", "factor = 2"))
+    assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+    assert len(Results.open(out).finished_runs()) == 24
+
+
+def test_files_that_are_only_looked_at_do_not_block(finished: Path, tmp_path: Path, zygote: Zygote) -> None:
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    shutil.copytree(finished / "out", out)
+    for path in (*out.glob("progress/*.json"), out / "plan.json"):
+        path.write_text("")
+    part = next(out.glob("parts/*.parquet"))
+    part.with_suffix(".json").unlink()  # a table that nobody can say anything about does not count
+    assert zygote.run("status", out, output=log) == 0, log.read_text()
+    assert zygote.run("run", finished / "small.py", "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+    assert Results.open(out).frame().equals(Results.open(finished / "out").frame())
+
+
+def test_status_of_a_selection_counts_both_stages(tmp_path: Path, zygote: Zygote) -> None:
+    experiment = write_experiment(tmp_path / "select.py", selection="Selection(more_runs=2)")
+    out, log, status = tmp_path / "out", tmp_path / "log.txt", tmp_path / "status.txt"
+    assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+    assert zygote.run("status", out, output=status) == 0
+    assert "16 runs finished, 0 of 16 planned left" in status.read_text()
+    assert "Then the best" not in status.read_text()
+
+
+def test_an_experiment_may_import_what_lies_beside_it(tmp_path: Path, zygote: Zygote) -> None:
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "beside.py").write_text("RUNS = 2\n")
+    experiment = write_experiment(tmp_path / "a b" / "sibling.py")
+    experiment.write_text("import beside\n" + experiment.read_text().replace("runs=3", "runs=beside.RUNS"))
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+    assert zygote.run("claims", out, output=log) == 0, log.read_text()
+
+
 # What is refused
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    return Sweep(", "    Sweep(", "must return a Sweep"),
+        ("claims = (Claim(", "claims = Claim(*(", "claims must be a tuple"),
+        ("from neoteny.nets import MLP", "from neoteny.nets import MPL", "line 7: ImportError"),
+        ('{"step_size": s}', '{"value": s}', "a detail must not be called 'value'"),
+    ],
+)
+def test_mistakes_in_an_experiment_are_named_with_its_file(
+    old: str, new: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = write_experiment(tmp_path / "mistake.py")
+    text = experiment.read_text().replace(old, new)
+    experiment.write_text(text.replace("check),)", "check))") if "Claim(*(" in new else text)
+    said = complaint(capsys, "run", experiment, "--out", tmp_path / "out")
+    assert message in said
+    assert str(experiment) in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_claim_that_raises_costs_its_own_verdict_only(finished: Path, tmp_path: Path, zygote: Zygote) -> None:
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    shutil.copytree(finished / "out", out)
+    copied = out / "experiment.py"
+    broken = 'claims = (Claim("broken", "Broken.", "nowhere", lambda frame: 1 / 0), *claims)\n'
+    copied.write_text(copied.read_text() + "\n\n" + broken)
+    assert zygote.run("claims", out, output=log) == 0, log.read_text()
+    assert "the check raised ZeroDivisionError" in log.read_text()
+    assert "Continual backpropagation has a lower error." in log.read_text()
 
 
 def test_a_wrong_experiment_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from neoteny.engine.checkpoints import Checkpoints
 from neoteny.engine.identity import RESULTS_VERSION, canonical, digest
 from neoteny.engine.measures import MEASURES, measure
 from neoteny.engine.running import choose_device, choose_kernel, open_problems
 from neoteny.engine.selection import choose
 from neoteny.engine.stacks import StackOfRuns, runs_of, stacks_of
+from neoteny.engine.store import Results
 from neoteny.engine.sweep import Selection, Setting, Sweep, network
 from neoteny.engine.training import Training
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop
@@ -284,6 +289,33 @@ def test_online_accuracy_is_the_share_right_before_learning() -> None:
     assert accuracy.item() == right.double().mean().item()
 
 
+def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(TypeError, match=r"checkpoint.states\[0\].memory is a ndarray"):
+        checkpoints.save({"states": [{"memory": np.zeros(3)}]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_processes_may_begin_a_folder_at_once(tmp_path: Path) -> None:
+    about = {"experiment": "one", "scale": "smoke", "data": "", "configuration": {}, "versions": {}}
+    for number in range(20):
+        barrier, faults = threading.Barrier(3), []
+
+        def begin(root: Path = tmp_path / str(number), barrier=barrier, faults=faults) -> None:
+            barrier.wait()
+            try:
+                Results.create(root, about, b"text").write_plan({"runs": []})
+            except Exception as fault:
+                faults.append(fault)
+
+        threads = [threading.Thread(target=begin) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not faults
+
+
 # Measures
 
 
@@ -295,6 +327,17 @@ def test_every_measure_gives_one_number_a_run(name: str) -> None:
         assert values.shape == (2,)
         assert values.dtype == torch.float64
         assert values.isfinite().all()
+
+
+def test_networks_with_tied_weights_and_buffers_that_are_not_saved_can_be_measured() -> None:
+    class Odd(MLP):
+        def __init__(self) -> None:
+            super().__init__(4, [4, 4], 2)
+            self.fc2.weight = self.fc1.weight
+            self.register_buffer("scale", torch.ones(1), persistent=False)
+
+    runs = stack([Odd()], SGD(0.01))
+    assert measure(list(MEASURES), runs, torch.randn(1, 10, 4))["effective_rank"].isfinite().all()
 
 
 def test_dead_units_count_over_all_hidden_layers() -> None:

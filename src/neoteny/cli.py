@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         text = commands.explain(error)
-        if text is None:
+        if text is None or os.environ.get("NEOTENY_TRACEBACK"):
             raise
         print(f"neoteny: {text}", file=sys.stderr)
         return 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import inspect
 import os
 import re
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -46,13 +48,15 @@ def command_run(options: argparse.Namespace) -> int:
     """Run an experiment to its end, or as far as it gets."""
     from neoteny import experiments
     from neoteny.engine import running
+    from neoteny.engine.identity import setting_digest
     from neoteny.engine.progress import Display
     from neoteny.engine.stacks import describe, runs_of
     from neoteny.engine.store import Results
     from neoteny.engine.workers import run_workers, stop_with_parent
 
+    _require("pandas", "pyarrow", "rich")  # before hours of training, not after
     experiment = experiments.load(options.experiment)
-    sweep = experiment.sweep(options.scale)
+    sweep = experiment.make_sweep(options.scale)
     if options.runs is not None:
         settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
@@ -63,7 +67,6 @@ def command_run(options: argparse.Namespace) -> int:
     about = {
         "experiment": experiment.name,
         "scale": options.scale,
-        "source": experiment.name if experiment.path is None else experiment.path.name,
         "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
         "configuration": describe(sweep),
         "versions": running.versions(),
@@ -81,7 +84,22 @@ def command_run(options: argparse.Namespace) -> int:
     if sweep.selection is not None:
         each, count = " and ".join(sweep.selection.by), sweep.selection.more_runs
         more = f"Then the best setting of each {each} gets {count} more runs."
-    results.write_plan([run.run_id for run in wanted], more)
+    results.write_plan(
+        {
+            "runs": [run.run_id for run in wanted],
+            "settings": sorted({setting_digest(run.configuration) for run in wanted}),
+            "more": more,
+            "command": shlex.join(["neoteny", *_arguments(options, root)]),
+            "folder": "" if experiment.path is None else str(experiment.path.resolve().parent),
+        }
+    )
+    others = results.other_runs()
+    if others:
+        print(
+            f"{len(others)} finished runs in {root} are of settings that the experiment does not have now; they are "
+            "kept, and reports leave them out.",
+            file=sys.stderr,
+        )
     stacks = running.plan_stacks(sweep, results, wanted)
     jobs = options.jobs or (1 if device.type == "cuda" else os.cpu_count() or 1)
     if sweep.selection is None:
@@ -99,14 +117,22 @@ def command_run(options: argparse.Namespace) -> int:
                 )
                 failures = worker.run()
             else:
-                failures, notes = run_workers(_worker_arguments(options, root), jobs, stop)
+                failures, notes = run_workers([*_arguments(options, root), "--worker"], jobs, stop)
+                if (
+                    failures
+                    and results.finished_runs().issuperset(results.plan()["runs"])
+                    and not results.plan()["more"]
+                ):
+                    failures, notes = [], "\n".join(failures)  # another worker has done what one could not
                 if notes:
                     display.say(notes)
-        except running.Stopped:
+        except running.Stopped as stopped:
+            if str(stopped):
+                display.say(str(stopped))
             display.say(f"Stopped. Give the same command again to go on; `neoteny status {root}` says how far it is.")
             return 130
     for failure in failures:
-        print(f"neoteny: {failure}", file=sys.stderr)
+        print(f"neoteny: {failure}" if jobs == 1 else failure, file=sys.stderr)
     if failures:
         print("Finished runs are kept; give the same command again to try the rest.", file=sys.stderr)
         return 1
@@ -114,22 +140,33 @@ def command_run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _worker_arguments(options: argparse.Namespace, root: Path) -> list[str]:
-    given = ["run", options.experiment, "--scale", options.scale, "--out", str(root), "--worker"]
-    for name in ("runs", "device", "kernel", "data", "checkpoint_seconds"):
-        value = getattr(options, name)
-        if value is not None:
-            given += [f"--{name.replace('_', '-')}", str(value)]
+def _arguments(options: argparse.Namespace, root: Path) -> list[str]:
+    """What was asked for, as arguments of another process or for the person who goes on with it."""
+    usual = {"runs": None, "device": "auto", "kernel": "auto", "data": None, "checkpoint_seconds": 60.0}
+    given = ["run", options.experiment, "--scale", options.scale, "--out", str(root)]
+    for name, value in usual.items():
+        if getattr(options, name) != value:
+            given += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return given
+
+
+def _require(*packages: str) -> None:
+    """Refuse to begin what could not be finished."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
 
 
 def _finish_worker(worker: Any) -> int:
     from neoteny.engine.errors import Stopped
 
     try:
-        return 1 if worker.run() else 0
+        failures = worker.run()
     except Stopped:
         return 130
+    for failure in failures:
+        _complain(f"neoteny: {failure}")
+    return 1 if failures else 0
 
 
 def _complain(line: str) -> None:
@@ -155,7 +192,7 @@ def command_claims(options: argparse.Namespace) -> int:
     frame = results.frame()
     counts = dict.fromkeys(Outcome, 0)
     for claim in experiment.claims:
-        verdict = claim.judge(frame)
+        verdict = experiment.judge(claim, frame)
         counts[verdict.outcome] += 1
         print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
     print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
@@ -168,6 +205,7 @@ def command_claims(options: argparse.Namespace) -> int:
 
 def command_report(options: argparse.Namespace) -> int:
     """The page and the figures."""
+    _require("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2")
     from neoteny.engine.errors import StoreError
     from neoteny.engine.files import try_lock
     from neoteny.engine.store import Results
@@ -183,7 +221,6 @@ def command_report(options: argparse.Namespace) -> int:
 def _make_report(results: Results, experiment: Experiment) -> None:
     """Write report.html and the figures; print the table, the verdicts and the page's path."""
     from neoteny.report.figures import write_figures
-    from neoteny.report.chart import Chart
     from neoteny.report.page import Report, write_report
     from neoteny.report.tables import performance_table, to_text
 
@@ -194,11 +231,10 @@ def _make_report(results: Results, experiment: Experiment) -> None:
         raise StoreError(
             f"{results.root} has no finished runs yet; `neoteny status {results.root}` says how far it is."
         )
-    sweep = experiment.sweep(results.about["scale"])
-    drawn = experiment.figure(frame)
-    charts = [drawn] if isinstance(drawn, Chart) else list(drawn)
+    sweep = experiment.make_sweep(results.about["scale"])
+    charts = experiment.draw(frame)
     table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)
-    verdicts = [(claim, claim.judge(frame)) for claim in experiment.claims]
+    verdicts = [(claim, experiment.judge(claim, frame)) for claim in experiment.claims]
     write_figures(results.root, charts)
     page = write_report(
         results.root,
@@ -260,7 +296,7 @@ def _experiment_of(results: Results) -> Experiment:
     copied = results.root / "experiment.py"
     if not copied.exists():
         return experiments.load(results.about["experiment"])
-    return dataclasses.replace(experiments.load(str(copied)), name=results.about["experiment"])
+    return experiments.load(str(copied), results.about["experiment"], results.plan()["folder"])
 
 
 SUITE = ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2", "rich", "PIL", "numba")

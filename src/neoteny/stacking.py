@@ -207,7 +207,9 @@ class Stack:
     def module(self, run: int) -> nn.Module:
         """A copy of one run's network."""
         module = copy.deepcopy(self._template)
-        module.load_state_dict({name: value[run].detach().clone() for name, value in self.view.tensors.items()})
+        with torch.no_grad():
+            for name, tensor in _named_tensors(module):
+                tensor.copy_(self.view.tensors[name][run])
         return module
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 
 from neoteny.engine.files import write_atomically
@@ -25,6 +26,7 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any]) -> Path:
         """Write the next checkpoint, then drop the oldest beyond `KEEP`."""
+        check_plain(state, "checkpoint")
         present = self._files()
         number = int(present[-1].name.split("-")[0]) + 1 if present else 1
         unnamed = self.folder / "next.pt"
@@ -47,23 +49,42 @@ class Checkpoints:
         notes: list[str] = []
         for path in reversed(self._files()):
             if _checksum(path) != path.stem.split("-")[1]:
-                notes.append(f"{path} is damaged (its checksum differs); the one before it is used.")
+                notes.append(f"{path} is damaged (its checksum differs) and is passed over.")
                 continue
             state = torch.load(path, map_location=device, weights_only=True)
             if state.get("format") == FORMAT:
                 return state, notes
             notes.append(f"{path} is of format {state.get('format')}, this version writes {FORMAT}; passed over.")
+        if notes:
+            notes.append("No checkpoint is left that can be used: the stack begins anew.")
         return None, notes
 
     def clear(self) -> None:
         """Remove them: the results are written."""
-        for path in self._files():
+        for path in [*self._files(), self.folder / "next.pt"]:
             path.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*-*.pt")) if self.folder.is_dir() else []
+
+
+def check_plain(value: Any, place: str) -> None:
+    """Refuse what could be saved but not loaded again; only plain values are loaded, never code."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_plain(item, f"{place}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            check_plain(item, f"{place}[{number}]")
+    elif (value is not None and not isinstance(value, (torch.Tensor, bool, int, float, str))) or isinstance(
+        value, np.generic
+    ):
+        raise TypeError(
+            f"{place} is a {type(value).__name__}. The state of a method may hold tensors, numbers, strings, lists and "
+            "dicts; turn it into one of these in the method's `export`."
+        )
 
 
 class _Hashing:

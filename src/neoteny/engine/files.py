@@ -56,7 +56,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be read ({error}). It may have been edited or damaged.") from error
+        raise StoreError(
+            f"{path} cannot be read ({error}). It may have been edited or damaged; put it right, or move it away."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -65,11 +67,7 @@ def try_lock(path: Path) -> Iterator[bool]:
 
     The lock goes when the process ends, however it ends.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise StoreError(_explain(path, error)) from error
+    descriptor = _open_lock(path)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,6 +77,25 @@ def try_lock(path: Path) -> Iterator[bool]:
             yield True
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock, waiting for it: for moments, such as the writing of one small file."""
+    descriptor = _open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreError(_explain(path, error)) from error
 
 
 def is_locked(path: Path) -> bool:

@@ -1,13 +1,15 @@
 """run_id: a hash of everything that changes a run's numbers, and of nothing that does not.
 
-In: problem, network, methods, seed, what is measured, number type, kernel, results version. Out: paths, labels, job
-counts, the stack a run sits in.
+In: problem, network, methods, seed, what is measured, number type, kernel, results version, and the source of classes
+that are a user's own. Out: paths, labels, job counts, and the stack a run sits in (which matters to the last bits of
+its numbers only, as the order of sums depends on it; a stack that has begun keeps its members).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -21,10 +23,10 @@ RESULTS_VERSION = 1
 def canonical(value: Any) -> Any:
     """A description made of dicts, lists, strings and numbers alone."""
     if isinstance(value, Network):
-        return {"type": value.build.__qualname__, **{name: canonical(option) for name, option in value.options}}
+        return {**_describe_type(value.build), **{name: canonical(option) for name, option in value.options}}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         described = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": type(value).__qualname__, **described}
+        return {**_describe_type(type(value)), **described}
     if isinstance(value, Mapping):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -32,11 +34,22 @@ def canonical(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, type):
-        return value.__qualname__
+        return canonical(_describe_type(value))
     raise TypeError(
         f"A configuration may hold numbers, strings, tuples and frozen dataclasses; got {type(value).__name__}: "
         f"{value!r}. Describe it by its parameters."
     )
+
+
+def _describe_type(kind: type) -> dict[str, str]:
+    """The name of a class; of a class that is not ours also a hash of its source, which may change at any time."""
+    if kind.__module__.split(".")[0] == "neoteny":
+        return {"type": kind.__qualname__}
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # made in a shell
+        source = ""
+    return {"type": kind.__qualname__, "source": hashlib.sha256(source.encode()).hexdigest()[:16]}
 
 
 def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[str, Any]:
@@ -53,6 +66,11 @@ def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[st
         "kernel": kernel,
         "seed": seed,
     }
+
+
+def setting_digest(configuration: Mapping[str, Any]) -> str:
+    """What stands for a configuration whatever its seed."""
+    return digest({name: value for name, value in configuration.items() if name != "seed"})
 
 
 def digest(value: Any) -> str:

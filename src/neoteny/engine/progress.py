@@ -88,8 +88,9 @@ class Display:
 
     def _update(self) -> None:
         for key, entry in self._results.progress().items():
-            if entry["state"] == "finished" and self._before.get(key) == "finished":
-                continue
+            if entry["state"] != "running" and self._before.get(key) == entry["state"]:
+                continue  # an earlier command left it so
+            self._before.pop(key, None)
             if self._rich is not None:
                 self._draw(key, entry)
             else:
@@ -129,6 +130,11 @@ def status_text(results: Results) -> str:
     entries = results.progress()
     finished = results.finished_runs()
     rows, seconds = [], 0.0
+    entries = {
+        key: entry
+        for key, entry in entries.items()
+        if results.is_finished(key) or not finished.issuperset(entry["runs"])
+    }  # the runs of the others were finished in other stacks
     for key, entry in entries.items():
         state = _state(results, key, entry)
         if state == "running" and entry["updates_per_second"] > 0:
@@ -140,22 +146,25 @@ def status_text(results: Results) -> str:
     lines = [f"{results.about['experiment']}, scale {results.about['scale']}, in {results.root}"]
     if rows:
         lines += ["", render(["stack", "state", "runs", "progress"], rows)]
+    others = len(results.other_runs())
     waiting = len([run_id for run_id in left if run_id not in begun])
     lines += [
         "",
         f"{len(finished)} runs finished, {len(left)} of {len(plan['runs'])} planned left ({waiting} not begun).",
     ]
-    if plan.get("more"):
+    if plan["more"]:
         lines.append(plan["more"])
+    if others:
+        lines.append(
+            f"{others} finished runs are of settings that the experiment no longer has; reports leave them out."
+        )
     if seconds:
         lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")
-    for entry in entries.values():
-        if entry["state"] == "failed":
+    for key, entry in entries.items():
+        if _state(results, key, entry) == "failed":
             lines.append(f"failed: {entry.get('error', 'unknown error')}")
-    if left and not any(results.is_running(key) for key in entries):
-        about = results.about
-        command = f"neoteny run {about['source']} --scale {about['scale']} --out {results.root}"
-        lines.append(f"Nothing is running. `{command}` goes on.")
+    if (left or plan["more"]) and not any(results.is_running(key) for key in entries):
+        lines.append(f"Nothing is running. `{plan['command']}` goes on.")
     return "\n".join(lines)
 
 

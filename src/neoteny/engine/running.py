@@ -106,7 +106,9 @@ class Worker:
         """
         settle()
         failures: list[str] = []
-        for runs in stages(self.sweep, self.results, self.kernel):
+        for number, runs in enumerate(stages(self.sweep, self.results, self.kernel)):
+            if number:
+                self.results.plan_more([run.run_id for run in runs])
             failures += self._run_stage(runs)
             if failures:  # a choice between settings needs all of them
                 break
@@ -148,10 +150,9 @@ class Worker:
         except Exception as error:  # one stack's failure must not end the others
             text = f"{one.name}: {type(error).__name__}: {error}"
             with contextlib.suppress(StoreError):
-                before = self.results.progress().get(one.stack_id, {})
+                before = self.results.progress().get(one.stack_id) or begin_progress(one)
                 trace = traceback.format_exc()
                 self.results.write_progress(one.stack_id, {**before, "state": "failed", "error": text, "trace": trace})
-            self.say(f"failed: {text}")
             return text
         return None
 
@@ -172,15 +173,15 @@ class _Session:
 
     def run(self) -> None:
         """To the end."""
-        self._write_progress("running")
+        self._show("running")
         try:
             self._training.run(self._pause)
         except Stopped:
-            self._write_progress("stopped")
+            self._show("stopped")
             raise
         self._results.write_part(self._one, self._training, self._facts())
         self._checkpoints.clear()
-        self._write_progress("finished")
+        self._show("finished")
 
     def _resume(self) -> None:
         state, notes = self._checkpoints.load(torch.device("cpu"))
@@ -208,8 +209,7 @@ class _Session:
         if stopping:
             raise Stopped
         if now - self._progress_at >= PROGRESS_SECONDS:
-            with contextlib.suppress(StoreError):  # a full disk must not end a run that only wants to say how far it is
-                self._write_progress("running")
+            self._show("running")
             self._progress_at = now
 
     def _save(self) -> None:
@@ -234,29 +234,26 @@ class _Session:
     def _elapsed(self) -> float:
         return self._seconds + time.monotonic() - self._began
 
-    def _write_progress(self, state: str) -> None:
+    def _show(self, state: str) -> None:
+        """Say how far it is."""
         training = self._training
         here = time.monotonic() - self._began
         rate = (training.updates - self._first_update) / here if here > 0 else 0.0
         latest = training.latest()
-        self._results.write_progress(
-            self._one.stack_id,
-            {
-                "state": state,
-                "name": self._one.name,
-                "runs": [run.run_id for run in self._one.runs],
-                "task": training.task,
-                "tasks": training.problem.tasks,
-                "updates": training.updates,
-                "total_updates": self._one.updates,
-                "updates_per_second": rate,
-                "latest": None if latest is None or latest[1] != latest[1] else latest,
-                "seconds": self._elapsed(),
-                "resumed_at": self._first_update,
-                "diverged": int((training.diverged_at >= 0).sum()),
-                "path": f"{self._worker.kernel} on {self._worker.device.type}",
-            },
-        )
+        progress = {
+            **begin_progress(self._one),
+            "state": state,
+            "task": training.task,
+            "updates": training.updates,
+            "updates_per_second": rate,
+            "latest": None if latest is None or latest[1] != latest[1] else latest,
+            "seconds": self._elapsed(),
+            "resumed_at": self._first_update,
+            "diverged": int((training.diverged_at >= 0).sum()),
+            "path": f"{self._worker.kernel} on {self._worker.device.type}",
+        }
+        with contextlib.suppress(StoreError):  # a full disk must not end a run that only wants to say how far it is
+            self._results.write_progress(self._one.stack_id, progress)
 
     def _facts(self) -> dict[str, Any]:
         """What goes beside the numbers: on what they were made, and how long it took."""
@@ -272,18 +269,47 @@ class _Session:
         }
 
 
+def begin_progress(one: StackOfRuns) -> dict[str, Any]:
+    """What is known of a stack before it has begun."""
+    return {
+        "state": "running",
+        "name": one.name,
+        "runs": [run.run_id for run in one.runs],
+        "task": 0,
+        "tasks": one.problem.tasks,
+        "updates": 0,
+        "total_updates": one.updates,
+        "updates_per_second": 0.0,
+        "latest": None,
+        "seconds": 0.0,
+        "resumed_at": 0,
+        "diverged": 0,
+    }
+
+
 def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
     """The runs of each stage; the second needs the results of the first."""
     yield runs_of(sweep, sweep.settings, kernel)
     if sweep.selection is not None:
-        chosen = choose(sweep, results.frame())
-        yield runs_of(sweep, chosen, kernel, range(sweep.runs, sweep.runs + sweep.selection.more_runs))
+        more: list[Run] = []
+        for setting in choose(sweep, results.frame()):
+            first = setting.runs or sweep.runs
+            more += runs_of(sweep, [setting], kernel, range(first, first + sweep.selection.more_runs))
+        yield more
 
 
 def plan_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[StackOfRuns]:
     """The stacks that are left, those that had begun first."""
-    begun = [entry["runs"] for entry in results.progress().values() if entry["state"] != "finished"]
-    return stacks_of(sweep, runs, results.finished_runs(), begun)
+    finished = results.finished_runs()
+    begun = []
+    for stack_id, entry in results.progress().items():
+        if entry["state"] == "finished" or results.is_finished(stack_id):
+            continue
+        if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
+            results.checkpoints(stack_id).clear()
+        else:
+            begun.append(entry["runs"])
+    return stacks_of(sweep, runs, finished, begun)
 
 
 def open_problems(sweep: Sweep, data: Path | str | None) -> dict[Problem, Stream]:

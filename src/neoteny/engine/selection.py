@@ -18,7 +18,9 @@ def choose(sweep: Sweep, frame: pd.DataFrame) -> list[Setting]:
     """
     assert sweep.selection is not None
     metric, sign = sweep.problem.performance, 1.0 if sweep.problem.higher_is_better else -1.0
-    first = frame[(frame["metric"] == metric) & (frame["seed"] < sweep.runs)]
+    limits = {setting.label: setting.runs or sweep.runs for setting in sweep.settings}
+    rows = frame[(frame["metric"] == metric) & frame["setting"].isin(limits)]
+    first = rows[rows["seed"] < rows["setting"].map(limits)]
     means = first.groupby("setting")["value"].agg(lambda values: values.mean(skipna=False))
     best: dict[tuple[object, ...], tuple[float, Setting]] = {}
     for setting in sweep.settings:

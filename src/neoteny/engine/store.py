@@ -12,6 +12,7 @@ locks/<stack>.lock         held by the process that trains the stack
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from neoteny.engine.checkpoints import Checkpoints
 from neoteny.engine.errors import StoreError
-from neoteny.engine.files import is_locked, read_json, try_lock, write_atomically, write_json
-from neoteny.engine.identity import RESULTS_VERSION
+from neoteny.engine.files import hold_lock, is_locked, read_json, try_lock, write_atomically, write_json
+from neoteny.engine.identity import RESULTS_VERSION, setting_digest
+from neoteny.engine.sweep import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 FOLDER_FORMAT = 1
 _IDENTITY = ("experiment", "scale", "results_version", "data")
-COLUMNS = ("run_id", "method", "setting", "hyperparameters", "seed", "task", "metric", "value")
 
 
 class Results:
@@ -55,21 +56,24 @@ class Results:
         results = cls(root)
         wanted = {"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}
         path = root / "experiment.json"
-        if path.exists():
-            results._check(read_json(path), wanted)
-            return results
-        if root.exists() and (not root.is_dir() or any(entry.name[0] != "." for entry in root.iterdir())):
-            raise StoreError(
-                f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty folder "
-                "with --out."
-            )
-        if source is not None:
-            write_atomically(root / "experiment.py", lambda file: file.write(source))
         try:
-            (root / "parts").mkdir(parents=True, exist_ok=True)
+            if root.exists() and not path.exists() and not _is_empty(root):
+                raise StoreError(
+                    f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty "
+                    "folder with --out."
+                )
+            root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{root} cannot be made ({error.strerror}). Choose another folder with --out.") from error
-        write_json(path, wanted)
+        if path.exists():
+            results._check(read_json(path), wanted)
+        with hold_lock(root / ".create.lock"):  # two commands may begin at once
+            if path.exists():
+                results._check(read_json(path), wanted)
+            # Written again each time: a person may have mended the figure or a claim since.
+            if source is not None:
+                write_atomically(root / "experiment.py", lambda file: file.write(source))
+            write_json(path, wanted)
         return results
 
     @classmethod
@@ -110,14 +114,25 @@ class Results:
                     "another folder with --out."
                 )
 
-    def write_plan(self, runs: Sequence[str], more: str = "") -> None:
-        """Say which runs are wanted, and what may come after them."""
-        write_json(self.root / "plan.json", {"runs": list(runs), "more": more})
+    def write_plan(self, plan: Mapping[str, Any]) -> None:
+        """Say what is wanted: runs (ids), settings (hashes), more (what comes after them), command, folder."""
+        with hold_lock(self.root / ".create.lock"):
+            write_json(self.root / "plan.json", plan)
+
+    def plan_more(self, runs: Sequence[str]) -> None:
+        """Add the runs of a second stage."""
+        with hold_lock(self.root / ".create.lock"):
+            plan = self.plan()
+            plan["runs"] += [run for run in runs if run not in plan["runs"]]
+            write_json(self.root / "plan.json", {**plan, "more": ""})
 
     def plan(self) -> dict[str, Any]:
-        """What the last `run` set out to do."""
-        path = self.root / "plan.json"
-        return read_json(path) if path.exists() else {"runs": [], "more": ""}
+        """What the last `run` set out to do; nothing if that cannot be read."""
+        nothing = {"runs": [], "settings": [], "more": "", "command": "neoteny run", "folder": ""}
+        try:
+            return {**nothing, **read_json(self.root / "plan.json")}
+        except StoreError:
+            return nothing
 
     # Stacks
 
@@ -135,22 +150,24 @@ class Results:
 
     def is_finished(self, stack_id: str) -> bool:
         """Whether the stack's results are there."""
-        return (self.root / "parts" / f"{stack_id}.parquet").exists()
+        path = self.root / "parts" / f"{stack_id}.parquet"
+        return path.exists() and path.with_suffix(".json").exists()
 
     def finished_runs(self) -> set[str]:
         """Ids of all runs whose results are there."""
-        found: set[str] = set()
-        for part in sorted((self.root / "parts").glob("*.parquet")):
-            found.update(run["run_id"] for run in read_json(part.with_suffix(".json"))["runs"])
-        return found
+        return {run["run_id"] for part in self.parts() for run in part["runs"]}
 
     def write_progress(self, stack_id: str, progress: Mapping[str, Any]) -> None:
         """Say how far a stack is."""
         write_json(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """How far every stack is that has begun."""
-        return {path.stem: read_json(path) for path in sorted((self.root / "progress").glob("*.json"))}
+        """How far every stack is that has begun; what cannot be read is passed over, nothing depends on it."""
+        found = {}
+        for path in sorted((self.root / "progress").glob("[0-9a-f]*.json")):
+            with contextlib.suppress(StoreError):
+                found[path.stem] = read_json(path)
+        return found
 
     def write_part(self, runs: StackOfRuns, training: Training, facts: Mapping[str, Any]) -> None:
         """Write the results of a finished stack: what they are, then the table, whose presence makes them count."""
@@ -173,12 +190,25 @@ class Results:
 
     def parts(self) -> list[dict[str, Any]]:
         """What is known about each finished stack: configuration, versions, timings."""
-        return [read_json(path.with_suffix(".json")) for path in sorted((self.root / "parts").glob("*.parquet"))]
+        return [read_json(path.with_suffix(".json")) for path in self._tables()]
+
+    def _tables(self) -> list[Path]:
+        """The Parquet parts that count: those with a description beside them."""
+        found = sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
+        return [path for path in found if path.with_suffix(".json").exists()]
+
+    def other_runs(self) -> set[str]:
+        """Ids of finished runs whose setting is no longer one of the experiment's, as after an edit of its file."""
+        settings = set(self.plan()["settings"])
+        runs = [run for part in self.parts() for run in part["runs"]]
+        return {run["run_id"] for run in runs if settings and setting_digest(run["configuration"]) not in settings}
 
     # Reading
 
     def frame(self) -> pd.DataFrame:
         """All results as one tidy table, sorted, with a column for each detail of the settings and one for the scale.
+
+        Runs of settings that the experiment no longer has are kept in the folder and left out here.
 
         Raises:
             StoreError: a part cannot be read; it is named.
@@ -188,16 +218,17 @@ class Results:
         import pyarrow.parquet as parquet
 
         tables = []
-        seen: set[str] = set()
-        for path in sorted((self.root / "parts").glob("*.parquet")):
+        seen = self.other_runs()
+        for path in self._tables():
             try:
                 part = parquet.read_table(path).to_pandas()
             except (OSError, pa.ArrowException) as error:
                 raise StoreError(f"{path} cannot be read ({error}). Move it away to run its runs again.") from error
             tables.append(part[~part["run_id"].isin(seen)])  # two processes may have trained one run twice
             seen.update(part["run_id"].unique())
+        tables = [table for table in tables if len(table)]
         if not tables:
-            return pd.DataFrame(columns=pd.Index([*COLUMNS, "scale"]))
+            return pd.DataFrame(columns=pd.Index(COLUMNS))
         frame = pd.concat(tables, ignore_index=True)
         for name in ("run_id", "method", "setting", "hyperparameters", "metric"):
             frame[name] = frame[name].astype(str)
@@ -207,6 +238,10 @@ class Results:
             frame[name] = frame["hyperparameters"].map({text: detail.get(name) for text, detail in details.items()})
         frame["scale"] = self.about["scale"]
         return frame
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and all(entry.name.startswith(".") for entry in folder.iterdir())
 
 
 def _arrow_table(runs: StackOfRuns, training: Training):

@@ -18,6 +18,8 @@ from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem
 
 SCALES = ("smoke", "laptop", "paper")
+COLUMNS = ("run_id", "method", "setting", "hyperparameters", "seed", "task", "metric", "value", "scale")
+"""What every table of results has; a setting's details come beside them."""
 Detail = str | float | int
 _FROM_PROBLEM = ("inputs", "outputs")
 
@@ -98,17 +100,27 @@ class Setting:
                     f"Setting {self.method!r}: {method!r} holds a sequence. A setting has one value for each "
                     "hyperparameter; write one setting for each value, they are stacked for you."
                 )
+        for name in self.details:
+            if name in COLUMNS:
+                raise ValueError(
+                    f"Setting {self.method!r}: a detail must not be called {name!r}, which is a column of the results "
+                    f"already ({', '.join(COLUMNS)})."
+                )
         object.__setattr__(self, "methods", tuple(self.methods))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
     @property
     def label(self) -> str:
         """The method with its details: unique within a sweep."""
-        shown = ", ".join(
-            f"{name}={value:g}" if isinstance(value, (int, float)) else f"{name}={value}"
-            for name, value in self.details.items()
-        )
+        shown = ", ".join(f"{name}={_short(value)}" for name, value in self.details.items())
         return f"{self.method} ({shown})" if shown else self.method
+
+
+def _short(value: Detail) -> str:
+    """A number as briefly as it can be said exactly."""
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,10 @@ class Training:
         """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
         while not self.finished:
             plan = self._stream.plan(self._seeds, self.task)
+            if plan.steps < 1:
+                raise ValueError(
+                    f"{type(self.problem).__name__}: task {self.task} has no updates; expected at least 1."
+                )
             self._block = self._block or _choose_block(plan, self.device)
             if self.step == 0:
                 self._begin_task(plan)

@@ -26,7 +26,7 @@ def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[li
     Raises:
         Stopped: asked to stop; the workers have stopped too.
     """
-    command = [sys.executable, "-m", "neoteny", *arguments]
+    command = [sys.executable, "-P", "-m", "neoteny", *arguments]  # -P: as the console script, not from this folder
     with tempfile.TemporaryFile() as complaints:
         workers = [
             # A session of their own keeps a Ctrl-C in the terminal from reaching them twice.
@@ -47,10 +47,11 @@ def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[li
                 worker.wait()
                 if worker.stdin is not None:
                     worker.stdin.close()
-        if stop:
-            raise Stopped
         complaints.seek(0)
-        said = complaints.read().decode(errors="replace").strip()
+        lines = complaints.read().decode(errors="replace").splitlines()
+        said = "\n".join(dict.fromkeys(lines))  # each worker tries a stack that fails, once is enough to read
+        if stop:
+            raise Stopped(said)
     codes = [worker.returncode for worker in workers if worker.returncode != 0]
     if not codes:
         return [], said

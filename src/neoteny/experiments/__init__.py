@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from neoteny.engine.sweep import Sweep
     from neoteny.report.chart import Chart
-    from neoteny.report.claim import Claim, Unchecked
+    from neoteny.report.claim import Claim, Unchecked, Verdict
 
 NAMES = (
     "scr-activations",
@@ -55,9 +56,46 @@ class Experiment:
     path: Path | None = None
     """Where a user's own file is; None for those of the package."""
 
+    def make_sweep(self, scale: str) -> Sweep:
+        """`sweep(scale)`, checked."""
+        from neoteny.engine.sweep import Sweep
 
-def load(name_or_path: str) -> Experiment:
-    """The experiment of this name, or in this Python file."""
+        made = self.sweep(scale)
+        if not isinstance(made, Sweep):
+            raise ExperimentError(f"{self.path or self.name}: sweep({scale!r}) must return a Sweep; got {made!r}.")
+        return made
+
+    def draw(self, frame: pd.DataFrame) -> list[Chart]:
+        """`figure(frame)`, checked; one chart alone is as good as a list of one."""
+        from neoteny.report.chart import Chart
+
+        drawn = self.figure(frame)
+        charts = [drawn] if isinstance(drawn, Chart) else drawn
+        if not isinstance(charts, Sequence) or not all(isinstance(chart, Chart) for chart in charts):
+            raise ExperimentError(f"{self.path or self.name}: figure(frame) must return charts; got {drawn!r}.")
+        return list(charts)
+
+    def judge(self, claim: Claim, frame: pd.DataFrame) -> Verdict:
+        """The verdict on a claim; a check that raises costs its own verdict, not those of the others."""
+        from neoteny.report.claim import Outcome, Verdict
+
+        try:
+            verdict = claim.judge(frame)
+        except Exception as error:
+            return Verdict(Outcome.INCONCLUSIVE, f"the check raised {type(error).__name__}: {error}")
+        if not isinstance(verdict, Verdict):
+            return Verdict(Outcome.INCONCLUSIVE, f"the check must return a Verdict; got {verdict!r}")
+        return verdict
+
+
+def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
+    """The experiment of this name, or in this Python file.
+
+    Args:
+        name_or_path: which.
+        name: instead of the file's own.
+        folder: where the file came from, if it is a copy; what it imports from there is found.
+    """
     if name_or_path in NAMES:
         module = importlib.import_module(f"neoteny.experiments.{name_or_path.replace('-', '_')}")
         return _read(module, name_or_path, None)
@@ -65,7 +103,7 @@ def load(name_or_path: str) -> Experiment:
     if path.suffix == ".py":
         if not path.is_file():
             raise ExperimentError(f"There is no file {path}.")
-        return _read(_import_file(path), path.stem.replace("_", "-"), path)
+        return _read(_import_file(path, folder), name or path.stem.replace("_", "-"), path)
     from neoteny.engine.sweep import nearest
 
     raise ExperimentError(
@@ -74,14 +112,26 @@ def load(name_or_path: str) -> Experiment:
     )
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_file(path: Path, folder: str) -> ModuleType:
     name = f"neoteny_experiment_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ExperimentError(f"{path} cannot be read as a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # frozen dataclasses and pickles look their module up
-    spec.loader.exec_module(module)
+    places = [str(path.resolve().parent), *([folder] if folder else [])]
+    sys.path[:0] = places
+    try:
+        spec.loader.exec_module(module)
+    except (ValueError, TypeError):
+        raise  # the command line explains these, with the line
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise ExperimentError(f"{place}: {type(error).__name__}: {error}") from error
+    finally:
+        for place in places:
+            sys.path.remove(place)
     return module
 
 
@@ -92,6 +142,8 @@ def _read(module: ModuleType, name: str, path: Path | None) -> Experiment:
                 f"{path or name} has no `{wanted}`. An experiment file has sweep(scale), figure(frame) and claims; see "
                 "docs/adding-an-experiment.md."
             )
+    if not isinstance(module.claims, Sequence):
+        raise ExperimentError(f"{path or name}: claims must be a tuple of claims; got {type(module.claims).__name__}.")
     title, _, rest = (module.__doc__ or name).strip().partition("\n")
     return Experiment(
         name,

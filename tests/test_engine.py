@@ -298,7 +298,7 @@ def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path) -> None:
 
 def test_two_processes_may_begin_a_folder_at_once(tmp_path: Path) -> None:
     about = {"experiment": "one", "scale": "smoke", "data": "", "configuration": {}, "versions": {}}
-    for number in range(20):
+    for number in range(60):
         barrier, faults = threading.Barrier(3), []
 
         def begin(root: Path = tmp_path / str(number), barrier=barrier, faults=faults) -> None:

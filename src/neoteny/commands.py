@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib.util
 import inspect
-import os
 import re
-import shlex
 import shutil
-import sys
 import sysconfig
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neoteny.table import render
 
@@ -46,131 +42,11 @@ def command_list(options: argparse.Namespace) -> int:
 
 def command_run(options: argparse.Namespace) -> int:
     """Run an experiment to its end, or as far as it gets."""
-    from neoteny import experiments
-    from neoteny.engine import running
-    from neoteny.engine.identity import setting_digest
-    from neoteny.engine.progress import Display
-    from neoteny.engine.stacks import describe, runs_of
-    from neoteny.engine.store import Results
-    from neoteny.engine.workers import run_workers, stop_with_parent
+    require("pandas", "pyarrow", "rich")  # before hours of training, not after
+    from neoteny.launch import prepare
 
-    _require("pandas", "pyarrow", "rich")  # before hours of training, not after
-    experiment = experiments.load(options.experiment)
-    sweep = experiment.make_sweep(options.scale)
-    if options.runs is not None:
-        settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
-        sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
-    device, kernel = running.choose_device(options.device), running.choose_kernel(options.kernel)
-    wanted = runs_of(sweep, sweep.settings, kernel)
-    streams = running.open_problems(sweep, options.data)
-    root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
-    about = {
-        "experiment": experiment.name,
-        "scale": options.scale,
-        "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
-        "configuration": describe(sweep),
-        "versions": running.versions(),
-    }
-    results = Results.create(root, about, None if experiment.path is None else experiment.path.read_bytes())
-    stop = running.StopFlag()
-    if options.worker:
-        stop_with_parent(stop)
-        with stop.listening():
-            worker = running.Worker(
-                sweep, results, streams, device, kernel, stop, _complain, options.checkpoint_seconds, alone=False
-            )
-            return _finish_worker(worker)
-    more = ""
-    if sweep.selection is not None:
-        each, count = " and ".join(sweep.selection.by), sweep.selection.more_runs
-        more = f"Then the best setting of each {each} gets {count} more runs."
-    results.write_plan(
-        {
-            "runs": [run.run_id for run in wanted],
-            "settings": sorted({setting_digest(run.configuration) for run in wanted}),
-            "more": more,
-            "command": shlex.join(["neoteny", *_arguments(options, root)]),
-            "folder": "" if experiment.path is None else str(experiment.path.resolve().parent),
-        }
-    )
-    others = results.other_runs()
-    if others:
-        print(
-            f"{len(others)} finished runs in {root} are of settings that the experiment does not have now; they are "
-            "kept, and reports leave them out.",
-            file=sys.stderr,
-        )
-    stacks = running.plan_stacks(sweep, results, wanted)
-    jobs = options.jobs or (1 if device.type == "cuda" else os.cpu_count() or 1)
-    if sweep.selection is None:
-        jobs = min(jobs, max(1, len(stacks)))
-    print(
-        f"{experiment.name}, scale {options.scale}: {len(wanted)} runs, {len(stacks)} stacks to train, {jobs} "
-        f"process{'es' if jobs > 1 else ''}, {kernel} on {device.type}, results in {root}",
-        file=sys.stderr,
-    )
-    with stop.listening(), Display(results) as display:
-        try:
-            if jobs == 1:
-                worker = running.Worker(
-                    sweep, results, streams, device, kernel, stop, display.say, options.checkpoint_seconds
-                )
-                failures = worker.run()
-            else:
-                failures, notes = run_workers([*_arguments(options, root), "--worker"], jobs, stop)
-                if (
-                    failures
-                    and results.finished_runs().issuperset(results.plan()["runs"])
-                    and not results.plan()["more"]
-                ):
-                    failures, notes = [], "\n".join(failures)  # another worker has done what one could not
-                if notes:
-                    display.say(notes)
-        except running.Stopped as stopped:
-            if str(stopped):
-                display.say(str(stopped))
-            display.say(f"Stopped. Give the same command again to go on; `neoteny status {root}` says how far it is.")
-            return 130
-    for failure in failures:
-        print(f"neoteny: {failure}" if jobs == 1 else failure, file=sys.stderr)
-    if failures:
-        print("Finished runs are kept; give the same command again to try the rest.", file=sys.stderr)
-        return 1
-    print(f"Done. `neoteny report {root}` makes the page, `neoteny claims {root}` the verdicts.")
-    return 0
-
-
-def _arguments(options: argparse.Namespace, root: Path) -> list[str]:
-    """What was asked for, as arguments of another process or for the person who goes on with it."""
-    usual = {"runs": None, "device": "auto", "kernel": "auto", "data": None, "checkpoint_seconds": 60.0}
-    given = ["run", options.experiment, "--scale", options.scale, "--out", str(root)]
-    for name, value in usual.items():
-        if getattr(options, name) != value:
-            given += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    return given
-
-
-def _require(*packages: str) -> None:
-    """Refuse to begin what could not be finished."""
-    for name in packages:
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
-
-
-def _finish_worker(worker: Any) -> int:
-    from neoteny.engine.errors import Stopped
-
-    try:
-        failures = worker.run()
-    except Stopped:
-        return 130
-    for failure in failures:
-        _complain(f"neoteny: {failure}")
-    return 1 if failures else 0
-
-
-def _complain(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    launch = prepare(options)
+    return launch.work_for_parent() if options.worker else launch.carry_out()
 
 
 def command_status(options: argparse.Namespace) -> int:
@@ -205,7 +81,7 @@ def command_claims(options: argparse.Namespace) -> int:
 
 def command_report(options: argparse.Namespace) -> int:
     """The page and the figures."""
-    _require("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2")
+    require("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2")
     from neoteny.engine.errors import StoreError
     from neoteny.engine.files import try_lock
     from neoteny.engine.store import Results
@@ -297,6 +173,13 @@ def _experiment_of(results: Results) -> Experiment:
     if not copied.exists():
         return experiments.load(results.about["experiment"])
     return experiments.load(str(copied), results.about["experiment"], results.plan()["folder"])
+
+
+def require(*packages: str) -> None:
+    """Refuse to begin what could not be finished."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
 
 
 SUITE = ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2", "rich", "PIL", "numba")

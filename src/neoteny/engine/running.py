@@ -39,6 +39,10 @@ _WAIT_SECONDS = 0.5
 _PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow")
 
 
+Say = Callable[[str], None]
+"""Takes a line for the person who waits."""
+
+
 class StopFlag:
     """Set by the first Ctrl-C (or SIGTERM), looked at between blocks of updates; a second Ctrl-C interrupts at once."""
 
@@ -94,7 +98,7 @@ class Worker:
     device: torch.device
     kernel: str = "reference"
     stop: StopFlag = field(default_factory=StopFlag)
-    say: Callable[[str], None] = print
+    say: Say = print
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     alone: bool = True
 

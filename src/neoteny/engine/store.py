@@ -57,7 +57,7 @@ class Results:
         wanted = {"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}
         path = root / "experiment.json"
         try:
-            if root.exists() and not path.exists() and not _is_empty(root):
+            if root.exists() and not _is_empty(root) and not path.exists():  # in this order: see below
                 raise StoreError(
                     f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty "
                     "folder with --out."
@@ -70,10 +70,11 @@ class Results:
         with hold_lock(root / ".create.lock"):  # two commands may begin at once
             if path.exists():
                 results._check(read_json(path), wanted)
-            # Written again each time: a person may have mended the figure or a claim since.
+            # Written again each time: a person may have mended the figure or a claim since. This file first: another
+            # command that begins now takes a folder with anything else in it for somebody's own.
+            write_json(path, wanted)
             if source is not None:
                 write_atomically(root / "experiment.py", lambda file: file.write(source))
-            write_json(path, wanted)
         return results
 
     @classmethod

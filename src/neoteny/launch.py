@@ -1,0 +1,173 @@
+"""`neoteny run`: from the options of the command line to workers in a results folder, and what is said about them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from neoteny import experiments
+from neoteny.engine import running
+from neoteny.engine.errors import Stopped
+from neoteny.engine.identity import setting_digest
+from neoteny.engine.progress import Display
+from neoteny.engine.stacks import Run, describe, runs_of
+from neoteny.engine.store import Results
+from neoteny.engine.sweep import Sweep
+from neoteny.engine.workers import run_workers, stop_with_parent
+from neoteny.experiments import Experiment
+from neoteny.problems.problem import Problem, Stream
+
+STOPPED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that a run needs, checked: the data is there, the folder is ours."""
+
+    options: argparse.Namespace
+    experiment: Experiment
+    sweep: Sweep
+    results: Results
+    streams: dict[Problem, Stream]
+    device: torch.device
+    kernel: str
+    wanted: list[Run]
+
+    def carry_out(self) -> int:
+        """Run everything that is left, in this process or in several; returns the exit status."""
+        self._plan()
+        jobs = self._choose_jobs()
+        root = self.results.root
+        stop = running.StopFlag()
+        with stop.listening(), Display(self.results) as display:
+            try:
+                if jobs == 1:
+                    failures = [f"neoteny: {line}" for line in self._worker(stop, display.say, alone=True).run()]
+                else:
+                    failures = self._share(jobs, stop, display)
+            except Stopped as stopped:
+                again = f"Stopped. Give the same command again to go on; `neoteny status {root}` says how far it is."
+                display.say("\n".join(filter(None, [str(stopped), again])))
+                return STOPPED
+        for failure in failures:
+            complain(failure)
+        if failures:
+            complain("Finished runs are kept; give the same command again to try the rest.")
+            return 1
+        print(f"Done. `neoteny report {root}` makes the page, `neoteny claims {root}` the verdicts.")
+        return 0
+
+    def work_for_parent(self) -> int:
+        """Be one of several processes, until all is done or the parent is gone; returns the exit status."""
+        stop = running.StopFlag()
+        stop_with_parent(stop)
+        with stop.listening():
+            try:
+                failures = self._worker(stop, complain, alone=False).run()
+            except Stopped:
+                return STOPPED
+        for failure in failures:
+            complain(f"neoteny: {failure}")
+        return 1 if failures else 0
+
+    def _worker(self, stop: running.StopFlag, say: running.Say, alone: bool) -> running.Worker:
+        return running.Worker(
+            self.sweep,
+            self.results,
+            self.streams,
+            self.device,
+            self.kernel,
+            stop,
+            say,
+            self.options.checkpoint_seconds,
+            alone,
+        )
+
+    def _share(self, jobs: int, stop: running.StopFlag, display: Display) -> list[str]:
+        """Let several processes share the stacks; what failed."""
+        failures, notes = run_workers([*self._arguments(), "--worker"], jobs, stop)
+        plan = self.results.plan()
+        if failures and not plan["more"] and self.results.finished_runs().issuperset(plan["runs"]):
+            failures, notes = [], "\n".join(failures)  # another worker has done what one could not
+        if notes:
+            display.say(notes)
+        return failures
+
+    def _choose_jobs(self) -> int:
+        stacks = running.plan_stacks(self.sweep, self.results, self.wanted)
+        jobs = self.options.jobs or (1 if self.device.type == "cuda" else os.cpu_count() or 1)
+        if self.sweep.selection is None:
+            jobs = min(jobs, max(1, len(stacks)))
+        complain(
+            f"{self.experiment.name}, scale {self.options.scale}: {len(self.wanted)} runs, {len(stacks)} stacks to "
+            f"train, {jobs} process{'es' if jobs > 1 else ''}, {self.kernel} on {self.device.type}, results in "
+            f"{self.results.root}"
+        )
+        return jobs
+
+    def _plan(self) -> None:
+        """Write down what is wanted, for `status`, reports and those who go on with it."""
+        more = ""
+        if self.sweep.selection is not None:
+            each, count = " and ".join(self.sweep.selection.by), self.sweep.selection.more_runs
+            more = f"Then the best setting of each {each} gets {count} more runs."
+        path = self.experiment.path
+        self.results.write_plan(
+            {
+                "runs": [run.run_id for run in self.wanted],
+                "settings": sorted({setting_digest(run.configuration) for run in self.wanted}),
+                "more": more,
+                "command": shlex.join(["neoteny", *self._arguments()]),
+                "folder": "" if path is None else str(path.resolve().parent),
+            }
+        )
+        others = self.results.other_runs()
+        if others:
+            complain(
+                f"{len(others)} finished runs in {self.results.root} are of settings that the experiment does not have "
+                "now; they are kept, and reports leave them out."
+            )
+
+    def _arguments(self) -> list[str]:
+        """What was asked for, as arguments of another process or for the person who goes on with it."""
+        usual = {"runs": None, "device": "auto", "kernel": "auto", "data": None, "checkpoint_seconds": 60.0}
+        given = ["run", self.options.experiment, "--scale", self.options.scale, "--out", str(self.results.root)]
+        for name, value in usual.items():
+            if getattr(self.options, name) != value:
+                given += [f"--{name.replace('_', '-')}", str(getattr(self.options, name))]
+        return given
+
+
+def prepare(options: argparse.Namespace) -> Launch:
+    """Load the experiment, find its data and open its folder; whatever is wrong is said before anything is written."""
+    experiment = experiments.load(options.experiment)
+    sweep = experiment.make_sweep(options.scale)
+    if options.runs is not None:
+        settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
+        sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
+    device, kernel = running.choose_device(options.device), running.choose_kernel(options.kernel)
+    wanted = runs_of(sweep, sweep.settings, kernel)
+    streams = running.open_problems(sweep, options.data)
+    about = {
+        "experiment": experiment.name,
+        "scale": options.scale,
+        "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
+        "configuration": describe(sweep),
+        "versions": running.versions(),
+    }
+    root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
+    results = Results.create(root, about, None if experiment.path is None else experiment.path.read_bytes())
+    return Launch(options, experiment, sweep, results, streams, device, kernel, wanted)
+
+
+def complain(line: str) -> None:
+    """A line for the person who waits, apart from what the command prints as its result."""
+    print(line, file=sys.stderr, flush=True)

@@ -47,7 +47,7 @@ def fill(ballast: Path) -> None:
 
 
 def test_twenty_kills_leave_the_table_of_an_uninterrupted_run(tmp_path: Path, zygote: Zygote) -> None:
-    experiment = write_experiment(tmp_path / "kills.py", tasks=200, examples=25, first=2)  # CBP with Adam alone
+    experiment = write_experiment(tmp_path / "kills.py", tasks=300, examples=25, first=2)  # CBP with Adam alone
     log = tmp_path / "log.txt"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert zygote.run("run", experiment, "--jobs", "1", "--out", whole, output=log) == 0, log.read_text()
@@ -58,7 +58,7 @@ def test_twenty_kills_leave_the_table_of_an_uninterrupted_run(tmp_path: Path, zy
     for _ in range(KILLS):
         process = zygote.start(*command, output=log)
         wait_until(lambda: newest(killed) > reached)  # noqa: B023 - called at once
-        time.sleep(draw.uniform(0.0, 0.12))
+        time.sleep(draw.uniform(0.0, 0.06))
         kill(process)
         assert zygote.wait(process) == -signal.SIGKILL, log.read_text()
         reached = newest(killed)

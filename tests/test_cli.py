@@ -15,6 +15,7 @@ from suite import Zygote, write_experiment
 
 from neoteny import cli, experiments
 from neoteny.engine.store import Results
+from neoteny.engine.sweep import SCALES
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,10 @@ def test_help_needs_nothing_heavy() -> None:
     assert said.splitlines()[-1] == "[]"
     for command in ("list", "run", "status", "report", "claims", "data"):
         assert command in said
+
+
+def test_the_scales_of_the_command_line_are_those_of_sweeps() -> None:
+    assert cli.SCALES == SCALES
 
 
 def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import neoteny
 
-SCALES = ("smoke", "laptop", "paper")
+SCALES = ("smoke", "laptop", "paper")  # as in engine.sweep, which imports torch; a test compares them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

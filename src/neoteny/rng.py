@@ -175,40 +175,27 @@ def _compiled_box_muller() -> Callable[[np.ndarray], None] | None:
 
 @functools.cache
 def _compiled_add() -> Callable[..., None] | None:
-    """Philox, Box-Muller and the addition in one loop over a target (runs, rows, columns)."""
-    compile_ = compiler()
-    if compile_ is None:
+    """`fill`, Box-Muller and the addition, row by row of a target (runs, rows, columns)."""
+    compile_, fill, transform = compiler(), _compiled(), _compiled_box_muller()
+    if compile_ is None or fill is None or transform is None:
         return None
 
     @compile_
     def add(target, seeds, step, purpose, scales):  # pragma: no cover - compiled
-        low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-        multiplier0, multiplier1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-        weyl0, weyl1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
-        time = np.uint64(step)
-        last = ((time >> half) * weyl0 & low) ^ np.uint64(purpose)
         runs, rows, columns = target.shape
-        unit, noise, rounded = np.empty(4), np.empty(4), np.empty(1, target.dtype)
+        numbers = np.empty((1, (columns + 3) // 4, 4))
+        noise = numbers.reshape(-1)
+        seed, number, time = np.empty(1, np.int64), np.empty(1, np.int64), np.full(1, step, np.int64)
+        rounded = np.empty(1, target.dtype)  # noise is rounded first, then added
         for run in range(runs):
-            seed, scale = np.uint64(seeds[run]), scales[run]
+            seed[0] = seeds[run]
             for row in range(rows):
-                for start in range(0, columns, 4):
-                    c0, c1, c2, c3 = np.uint64(start // 4), np.uint64(row), time & low, last
-                    k0, k1 = seed & low, seed >> half
-                    for _ in range(10):
-                        product0, product1 = c0 * multiplier0, c2 * multiplier1
-                        c0, c1 = (product1 >> half) ^ c1 ^ k0, product1 & low
-                        c2, c3 = (product0 >> half) ^ c3 ^ k1, product0 & low
-                        k0, k1 = (k0 + weyl0) & low, (k1 + weyl1) & low
-                    unit[0], unit[1] = (np.float64(c0) + 0.5) * 2.0**-32, (np.float64(c1) + 0.5) * 2.0**-32
-                    unit[2], unit[3] = (np.float64(c2) + 0.5) * 2.0**-32, (np.float64(c3) + 0.5) * 2.0**-32
-                    for i in (0, 2):
-                        radius = math.sqrt(-2.0 * math.log(unit[i]))
-                        angle = (2.0 * math.pi) * unit[i + 1]
-                        noise[i], noise[i + 1] = radius * math.cos(angle), radius * math.sin(angle)
-                    for i in range(min(4, columns - start)):
-                        rounded[0] = noise[i] * scale
-                        target[run, row, start + i] += rounded[0]
+                number[0] = row
+                fill(seed, number, time, purpose, numbers)
+                transform(noise)
+                for column in range(columns):
+                    rounded[0] = noise[column] * scales[run]
+                    target[run, row, column] += rounded[0]
 
     return add
 

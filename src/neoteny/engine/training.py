@@ -43,6 +43,7 @@ class Training:
         self._seeds = [run.seed for run in runs.runs]
         self._dtype = getattr(torch, runs.sweep.dtype)
         self._stack = _build(runs, self._dtype, device)
+        self._head = _find_head(self._stack.module(0)) if self.problem.tells_task else ""
         count = len(self._seeds)
         self.diverged_at = torch.full((count,), -1, dtype=torch.int64)
         self._total = torch.zeros(count, dtype=torch.float64)
@@ -124,7 +125,7 @@ class Training:
 
     def _begin_task(self, plan: Plan) -> None:
         if self.problem.tells_task:
-            self._stack.zero_layer(_head(self._stack.module(0)))
+            self._stack.zero_layer(self._head)
             self._stack.task_boundary()
         self._total.zero_()
         sweep = self.runs.sweep
@@ -199,7 +200,7 @@ def _choose_block(plan: Plan, device: torch.device) -> int:
     return max(1, min(BLOCK_UPDATES, BLOCK_BYTES // (inputs.numel() * inputs.element_size())))
 
 
-def _head(module: nn.Module) -> str:
+def _find_head(module: nn.Module) -> str:
     """The name of the output layer: the last linear layer."""
     names: Sequence[str] = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not names:

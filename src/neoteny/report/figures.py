@@ -47,7 +47,7 @@ def write_figures(folder: Path, charts: Sequence[Chart]) -> list[Path]:
                 path = Path(folder) / "figures" / f"{name}.{kind}"
                 figure.set_layout_engine("none")  # laid out once; the second format keeps the places
                 content = buffer.getvalue()
-                write_atomically(path, lambda file, content=content: _write_all(file, content))
+                write_atomically(path, lambda file, content=content: file.write(content))
                 paths.append(path)
     return paths
 
@@ -178,7 +178,3 @@ def _slug(chart: Chart) -> str:
 def _plain(text: str) -> str:
     """A dollar would start a formula, an underscore in front would hide a name from the legend."""
     return ("\u200b" if text.startswith("_") else "") + text.replace("$", r"\$")
-
-
-def _write_all(file: Any, content: bytes) -> None:
-    file.write(content)

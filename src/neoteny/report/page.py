@@ -70,7 +70,7 @@ def write_report(folder: Path, report: Report) -> Path:
     """Write `report.html` into a folder, whole or not at all, and return its path."""
     path = Path(folder) / "report.html"
     content = render_page(report).encode("utf-8", errors="replace")
-    write_atomically(path, lambda file: _write_all(file, content))
+    write_atomically(path, lambda file: file.write(content))
     return path
 
 
@@ -262,7 +262,3 @@ def _trust(text: str) -> Markup:
     from markupsafe import Markup
 
     return Markup(text)
-
-
-def _write_all(file: Any, content: bytes) -> None:
-    file.write(content)

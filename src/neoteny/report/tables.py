@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from neoteny.engine.sweep import COLUMNS
 from neoteny.report.statistics import Estimate, estimate, paired, per_run
 from neoteny.table import render
 
@@ -22,8 +23,6 @@ CORRELATES = {
     "weight_magnitude": ("mean |w| at the end", 1.0),
 }
 """Measures that a performance table shows where the results have them, with their headings and factors."""
-
-_COLUMNS = {"run_id", "method", "setting", "hyperparameters", "seed", "task", "metric", "value", "scale"}
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def to_text(table: Table, width: int = 120) -> str:
 
 
 def _gather(frame: pd.DataFrame, metric: str) -> list[_Setting]:
-    names = [name for name in frame.columns if name not in _COLUMNS]
+    names = [name for name in frame.columns if name not in COLUMNS]
     settings = []
     for name, part in frame[frame["metric"].isin([metric, *CORRELATES])].groupby("setting", sort=False):
         rows = {str(measured): one for measured, one in part.groupby("metric")}

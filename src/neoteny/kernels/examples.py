@@ -1,0 +1,132 @@
+"""The plan of a task as a kernel reads it: which inputs are not zero, in which order they come, and the targets.
+
+Images and bits are mostly zeros. They are kept once, as lists of what is not zero; a permutation of pixels is applied
+by looking up where each of them goes.
+
+Before this: the plans of `problems`; after it: `cpu` and `cuda`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.problems.digit_sources import DigitImages
+from neoteny.problems.permuted_mnist import PermutedPlan
+from neoteny.problems.pixels import PIXEL
+from neoteny.problems.problem import Plan, Stream
+from neoteny.problems.slowly_changing_regression import RegressionPlan
+
+
+@dataclass(frozen=True)
+class Table:
+    """Inputs by number, each as the list of its features that are not zero.
+
+    Attributes:
+        start: int32 (N + 1,), input k has the entries start[k] to start[k + 1] - 1.
+        feature: int16 (entries,).
+        level: uint8 (entries,); the value is values[level].
+        values: float32 (256,).
+        target: float32 (N,), a class number or a value to predict.
+        most: the largest number of entries of one input.
+    """
+
+    start: np.ndarray
+    feature: np.ndarray
+    level: np.ndarray
+    values: np.ndarray
+    target: np.ndarray
+    most: int
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One task of n runs. Runs of the same seed share their rows.
+
+    Attributes:
+        table: the inputs.
+        order: int32 (streams, steps), the input of each update.
+        place: int16 (streams, features), the row of the first weight matrix that a feature meets.
+        stream: int32 (n,), the row of `order` and `place` that belongs to a run.
+    """
+
+    table: Table
+    order: np.ndarray
+    place: np.ndarray
+    stream: np.ndarray
+
+    @property
+    def steps(self) -> int:
+        """Updates of the task."""
+        return self.order.shape[1]
+
+
+class SharedPlan(Plan):
+    """One task of n runs of which those of one seed share a stream."""
+
+    def __init__(self, plan: Plan, stream: np.ndarray) -> None:
+        self.distinct, self.stream, self.steps = plan, stream, plan.steps
+
+    @staticmethod
+    def of(stream: Stream, seeds: Sequence[int], task: int) -> SharedPlan:
+        """The plan of a task for the runs of these seeds."""
+        distinct, number = np.unique(np.asarray(seeds, dtype=np.int64), return_inverse=True)
+        return SharedPlan(stream.plan(distinct.tolist(), task), number.astype(np.int32))
+
+    def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        runs = torch.from_numpy(self.stream).to(device).long()
+        inputs, targets = self.distinct.batches(start, stop, device)
+        return inputs[:, runs], targets[:, runs]
+
+    def probe(self, count: int, device: torch.device) -> Tensor:
+        return self.distinct.probe(count, device)[torch.from_numpy(self.stream).to(device).long()]
+
+
+def examples_of(plan: SharedPlan) -> Examples:
+    """A plan as kernels read it."""
+    table, order, place = _describe(plan.distinct)
+    return Examples(table, order, place, plan.stream)
+
+
+def _describe(plan: Plan) -> tuple[Table, np.ndarray, np.ndarray]:
+    if isinstance(plan, PermutedPlan):
+        # Input i is pixel permutation[i]: pixel p meets row argsort(permutation)[p].
+        place = torch.empty_like(plan.permutation, dtype=torch.int16)
+        rows = torch.arange(plan.permutation.shape[1], dtype=torch.int16).expand_as(place)
+        place.scatter_(1, plan.permutation.long(), rows)
+        return _table_of_images(plan.data), plan.order.numpy(), place.numpy()
+    if isinstance(plan, RegressionPlan) and plan.inputs is not None and plan.targets is not None:
+        streams, codes, features = plan.inputs.shape
+        bits = plan.inputs.reshape(streams * codes, features).numpy().astype(np.uint8)
+        values = np.arange(256, dtype=np.float32)
+        order = plan.codes(0, plan.steps, torch.device("cpu")) + codes * torch.arange(streams).unsqueeze(1)
+        place = np.broadcast_to(np.arange(features, dtype=np.int16), (streams, features)).copy()
+        return make_table(bits, values, plan.targets.reshape(-1).numpy()), order.int().numpy(), place
+    raise TypeError(f"No kernel reads plans of type {type(plan).__name__}.")
+
+
+@functools.lru_cache(maxsize=4)
+def _table_of_images(data: DigitImages) -> Table:
+    values = np.arange(256, dtype=np.float32) * np.float32(PIXEL)
+    return make_table(data.images.cpu().numpy(), values, data.labels.cpu().numpy())
+
+
+def make_table(levels: np.ndarray, values: np.ndarray, target: np.ndarray) -> Table:
+    """A table of inputs (N, features) given as levels, uint8; level 0 must stand for the value 0.
+
+    Example:
+        >>> table = make_table(np.array([[0, 7], [3, 0]], np.uint8), np.arange(256, dtype=np.float32), np.zeros(2))
+        >>> table.start.tolist(), table.feature.tolist(), table.level.tolist()
+        ([0, 1, 2], [1, 0], [7, 3])
+    """
+    present = levels != 0
+    counts = present.sum(1)
+    start = np.zeros(len(levels) + 1, dtype=np.int32)
+    np.cumsum(counts, out=start[1:])
+    feature = np.nonzero(present)[1].astype(np.int16)
+    return Table(start, feature, levels[present], values, target.astype(np.float32), int(counts.max(initial=0)))

@@ -1,0 +1,83 @@
+"""KernelPath: a stack of runs in the hands of a kernel, as the engine's loop sees it.
+
+The engine asks for a plan, advances block by block, and calls `write_back` before anything reads the stack: measures,
+tests, checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.kernels.examples import Examples, SharedPlan, examples_of
+from neoteny.kernels.packing import Packed, pack, unit_scales, unpack
+from neoteny.kernels.specification import Numbers, numbers_of, specify, weight_count
+from neoteny.nets import MLP
+from neoteny.problems.problem import Plan, Stream
+from neoteny.stacking import Stack
+
+_BLOCK_WEIGHTS = 2_500_000_000
+_BLOCK_UPDATES = (250, 10_000)
+
+
+class Kernel(Protocol):
+    """Advances packed runs; made with `(packed, numbers, scales)`."""
+
+    def __init__(self, packed: Packed, numbers: Numbers, scales: Sequence[float]) -> None:
+        """`scales`: for each hidden layer the bound that new units' weights are drawn within."""
+        ...
+
+    def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Updates start to stop - 1 of a task, for every run.
+
+        A run whose loss is not finite stops there: its state is of no use to anyone, and its neighbours go on.
+
+        Returns:
+            float64 (n,): the sum over updates of the performance before each (loss, or 1 where the class was right);
+            int64 (n,): the first update of the task at which the loss was not finite, or -1.
+        """
+        ...
+
+
+class KernelPath:
+    """A stack trained by a kernel."""
+
+    def __init__(self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, kernel: type[Kernel]) -> None:
+        self._stack, self._stream, self._seeds = stack, stream, list(seeds)
+        module = stack.module(0)
+        assert isinstance(module, MLP)
+        specification = specify(module, stack.methods, loss)
+        parameter = next(iter(stack.view.parameters.values()))
+        self._packed = Packed.empty(specification, len(self._seeds), parameter.dtype, parameter.device)
+        scales = unit_scales(stack) if specification.replaces else [0.0] * specification.hidden
+        self._kernel = kernel(self._packed, numbers_of(stack.methods, len(self._seeds)), scales)
+        self._examples: Examples | None = None
+        # Sums are taken anew when a block begins, so its length is a matter of the network alone: the numbers of a run
+        # must not depend on its neighbours.
+        low, high = _BLOCK_UPDATES
+        self.block_updates = int(np.clip(_BLOCK_WEIGHTS // weight_count(specification.widths), low, high))
+        self.read()
+
+    def plan(self, task: int) -> Plan:
+        """The plan of a task; runs of one seed share it."""
+        plan = SharedPlan.of(self._stream, self._seeds, task)
+        self._examples = examples_of(plan)
+        return plan
+
+    def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Updates start to stop - 1 of the task that was planned last; see `Kernel.advance`."""
+        assert self._examples is not None, "plan a task first"
+        total, broken = self._kernel.advance(self._examples, start, stop)
+        return torch.from_numpy(total), torch.from_numpy(broken)
+
+    def write_back(self) -> None:
+        """Make the stack's tensors what the kernel has made of them."""
+        unpack(self._packed, self._stack)
+
+    def read(self) -> None:
+        """Start from the stack's tensors."""
+        pack(self._stack, self._packed)

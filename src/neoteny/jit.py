@@ -11,10 +11,11 @@ from typing import Any
 def compiler() -> Callable[..., Any] | None:
     """A decorator that compiles a function, or None where numba is not installed.
 
-    "reassoc" lets sums use vector registers; NaN and infinity keep their meaning.
+    "reassoc" lets sums use vector registers; NaN and infinity keep their meaning, and a division by zero gives one of
+    them: the check that Python makes instead would keep loops from being vectorised.
     """
     try:
         import numba  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
-    return numba.njit(fastmath={"reassoc", "contract"}, cache=True, nogil=True)
+    return numba.njit(fastmath={"reassoc", "contract"}, error_model="numpy", cache=True, nogil=True)

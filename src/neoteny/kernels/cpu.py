@@ -278,11 +278,18 @@ def train_run(
 ):  # pragma: no cover - compiled
     """One run's updates start to stop - 1 of a task; `step`: updates before them."""
     run = np.uint64(run_number)
+    # Once, not in the loop: reading an array out of a tuple counts references.
+    n_in, n_out, strides, weights, biases = shape.inputs, shape.outputs, shape.stride, shape.weight, shape.bias
+    norm_scale, norm_shift, units = shape.scale, shape.shift, shape.unit
+    order, starts, place, feature = inputs.order, inputs.start, inputs.place, inputs.feature
+    level, levels, targets = inputs.level, inputs.values, inputs.target
+    mean, utility, power, born = state.mean, state.utility, state.power, state.born
+    buffers, dropout_seed = state.buffers, state.dropout_seed
     one = unit_value[0]
     zero = one - one
-    layers = np.uint64(len(shape.inputs))
+    layers = np.uint64(len(n_in))
     last = layers - _ONE
-    width = np.uint64(max(shape.inputs.max(), shape.stride.max()))
+    width = np.uint64(max(n_in.max(), strides.max()))
     p = state.parameters[run]
     first, second = state.first[run], state.second[run]
     size = (layers + _ONE, width)
@@ -318,50 +325,50 @@ def train_run(
     largest, tiny = np.finfo(p.dtype).max, np.finfo(p.dtype).tiny
     fan_in, fan_out = np.empty(layers, p.dtype), np.empty(layers, p.dtype)
     for layer in range(layers):
-        fan_in[layer], fan_out[layer] = 1.0 / shape.inputs[layer], 1.0 / shape.outputs[layer]
+        fan_in[layer], fan_out[layer] = 1.0 / n_in[layer], 1.0 / n_out[layer]
     sums = replaces and not dense and (options.sums_in or options.sums_out)
     stream = np.uint64(inputs.stream[run])
     seed = np.uint64(state.seeds[run])
 
     if sums:
         for layer in range(layers):
-            sum_matrix(p, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing)
+            sum_matrix(p, weights[layer], n_in[layer], strides[layer], layer, incoming, outgoing)
     if options.optimizer == 2:
         for side in range(_TWO * layers):
             born_layer = np.int64(side // _TWO) - 1 + np.int64(side % _TWO)
             for j in range(width):
                 age = np.int64(step)
-                if replaces and 0 <= born_layer < np.int64(last) and j < shape.outputs[born_layer]:
-                    age -= state.born[run, shape.unit[born_layer] + j]
+                if replaces and 0 <= born_layer < np.int64(last) and j < n_out[born_layer]:
+                    age -= born[run, units[born_layer] + j]
                 power1[side, j], power2[side, j] = options.beta1**age, options.beta2**age
 
     for k in range(start, stop):
         now = np.uint64(step + (k - start) + 1)
-        example = inputs.order[stream, k]
-        begin = np.uint64(inputs.start[example])
-        count[0] = np.uint64(inputs.start[example + 1]) - begin
+        example = order[stream, k]
+        begin = np.uint64(starts[example])
+        count[0] = np.uint64(starts[example + 1]) - begin
         for e in range(count[0]):
-            rows[_ZERO, e] = np.uint64(inputs.place[stream, np.uint64(inputs.feature[begin + e])])
-            values[_ZERO, e] = inputs.values[inputs.level[begin + e]]
+            rows[_ZERO, e] = np.uint64(place[stream, np.uint64(feature[begin + e])])
+            values[_ZERO, e] = levels[level[begin + e]]
 
         for layer in range(layers):
-            n = shape.outputs[layer]
+            n = n_out[layer]
             forward(
-                p, shape.weight[layer], shape.stride[layer], shape.bias[layer], scale[layer], rows, values, count[layer],
+                p, weights[layer], strides[layer], biases[layer], scale[layer], rows, values, count[layer],
                 layer, z,
             )  # fmt: skip
             if layer == last:
                 break
-            unit = shape.unit[layer]
+            unit = units[layer]
             if options.norm:
                 scaling[layer] = normalize(
-                    z, layer, n, unit, state.buffers, run, p, shape.scale[layer], shape.shift[layer],
+                    z, layer, n, unit, buffers, run, p, norm_scale[layer], norm_shift[layer],
                     one * options.forward_decay, one * options.norm_eps, y, root, one,
                 )  # fmt: skip
             activate(options.activation, z, layer, n, h, slope, one)
             if options.dropout > 0.0:
                 uniforms(
-                    np.uint64(state.dropout_seed[run, layer]), _ZERO, now - _ONE, np.uint64(options.dropout_purpose), n,
+                    np.uint64(dropout_seed[run, layer]), _ZERO, now - _ONE, np.uint64(options.dropout_purpose), n,
                     draws,
                 )  # fmt: skip
                 for j in range(n):
@@ -370,49 +377,49 @@ def train_run(
                     slope[layer, j] *= factor
             count[layer + _ONE] = list_rows(h, slope, layer, n, rows, values)
 
-        target = inputs.target[example]
+        target = targets[example]
         if options.loss == 0:
-            loss = squared_error(z, last, shape.outputs[last], target, g, one)
+            loss = squared_error(z, last, n_out[last], target, g, one)
             total[run] += loss
         else:
-            loss, right = cross_entropy(z, last, shape.outputs[last], target, g, one)
+            loss, right = cross_entropy(z, last, n_out[last], target, g, one)
             total[run] += 1.0 if right else 0.0
         if not abs(loss) <= largest:
             broken[run] = k
             break
 
         if dense:
-            _fill(x, _ZERO, shape.inputs[0], rows, values, count[0], zero)
+            _fill(x, _ZERO, n_in[0], rows, values, count[0], zero)
         if options.optimizer == 2:
-            _advance_corrections(power1, power2, length, widths, step_size, options.beta1, options.beta2, shape)
+            _advance_corrections(power1, power2, length, widths, step_size, options.beta1, options.beta2, n_in, strides)
         for backwards in range(layers):
             layer = last - backwards
-            at, stride, n = shape.weight[layer], shape.stride[layer], count[layer]
+            at, stride, n = weights[layer], strides[layer], count[layer]
             if layer < last:
                 if options.norm:
                     normalize_back(
-                        g, layer, shape.outputs[layer], shape.unit[layer], state.buffers, run, p, shape.scale[layer],
+                        g, layer, n_out[layer], units[layer], buffers, run, p, norm_scale[layer],
                         scaling[layer], one * (1.0 - options.backward_decay), y, root, for_scale, for_shift, one,
                     )  # fmt: skip
             if dense:
                 if layer > _ZERO:
                     back(p, at, stride, rows, n, g, layer, returned)
-                    _fill(x, layer, shape.inputs[layer], rows, values, n, zero)
+                    _fill(x, layer, n_in[layer], rows, values, n, zero)
                 if options.optimizer == 2:
                     adam_all(
-                        p, first, second, at, shape.inputs[layer], stride, x, g, layer, shrink, gain1, gain2, decay1,
+                        p, first, second, at, n_in[layer], stride, x, g, layer, shrink, gain1, gain2, decay1,
                         decay2, eps, length, widths,
                     )  # fmt: skip
                 else:
                     update_all(
-                        p, first, at, shape.inputs[layer], stride, x, g, layer, step_size, shrink, momentum
+                        p, first, at, n_in[layer], stride, x, g, layer, step_size, shrink, momentum
                     )  # fmt: skip
             else:
                 if lazy and scale[layer] * less < _FOLD:
-                    _fold(p, at, shape.inputs[layer] * stride, scale[layer])
+                    _fold(p, at, n_in[layer] * stride, scale[layer])
                     scale[layer] = one
                     if sums:
-                        sum_matrix(p, at, shape.inputs[layer], stride, layer, incoming, outgoing)
+                        sum_matrix(p, at, n_in[layer], stride, layer, incoming, outgoing)
                 before = scale[layer]
                 if lazy:
                     scale[layer] *= less
@@ -432,21 +439,21 @@ def train_run(
                     returned[r] *= before
             side = _TWO * layer + _ONE
             update_vector(
-                p, first, second, shape.bias[layer], shape.outputs[layer], g, layer, options.optimizer, step_size, shrink,
+                p, first, second, biases[layer], n_out[layer], g, layer, options.optimizer, step_size, shrink,
                 momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
             )  # fmt: skip
             if options.norm and layer < last:
                 update_vector(
-                    p, first, second, shape.scale[layer], shape.outputs[layer], for_scale, layer, options.optimizer,
+                    p, first, second, norm_scale[layer], n_out[layer], for_scale, layer, options.optimizer,
                     step_size, shrink, momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
                 )  # fmt: skip
                 update_vector(
-                    p, first, second, shape.shift[layer], shape.outputs[layer], for_shift, layer, options.optimizer,
+                    p, first, second, norm_shift[layer], n_out[layer], for_shift, layer, options.optimizer,
                     step_size, shrink, momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
                 )  # fmt: skip
             if layer > _ZERO:
                 above = layer - _ONE
-                for j in range(shape.stride[above]):
+                for j in range(strides[above]):
                     g[above, j] = zero
                 for r in range(n):
                     j = rows[layer, r]
@@ -458,24 +465,28 @@ def train_run(
             if dense and (options.sums_in or options.sums_out):
                 for layer in range(layers):
                     sum_matrix(
-                        p, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing
+                        p, weights[layer], n_in[layer], strides[layer], layer, incoming, outgoing
                     )  # fmt: skip
             for layer in range(last):
                 measure(
-                    options.utility, h, layer, shape.unit[layer], shape.outputs[layer], state.mean, state.utility,
-                    state.power, run, decay, incoming, scale[layer] * fan_in[layer], outgoing,
+                    options.utility, h, layer, units[layer], n_out[layer], mean, utility,
+                    power, run, decay, incoming, scale[layer] * fan_in[layer], outgoing,
                     scale[layer + _ONE] * fan_out[layer + _ONE], instant, largest, one,
                 )  # fmt: skip
-            _replace(
-                run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second, scale,
-                incoming, outgoing, power1, power2, largest, tiny, score, draws, chosen, places, one,
-            )  # fmt: skip
+            any_due = False
+            for layer in range(last):
+                any_due |= due[run, layer, k - start] > 0
+            if any_due:
+                _replace(
+                    run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second, scale,
+                    incoming, outgoing, power1, power2, largest, tiny, score, draws, chosen, places, one,
+                )  # fmt: skip
         if options.noise and not options.noise_first:
             _perturb(p, shape, options.norm, seed, now, rates.noise_std[run], one, words)
 
     if lazy:
         for layer in range(layers):
-            _fold(p, shape.weight[layer], shape.inputs[layer] * shape.stride[layer], scale[layer])
+            _fold(p, weights[layer], n_in[layer] * strides[layer], scale[layer])
 
 
 @compiled
@@ -494,12 +505,14 @@ def _fill(x, layer, inputs, rows, values, count, zero):  # pragma: no cover - co
 
 
 @compiled
-def _advance_corrections(power1, power2, length, width, step_size, beta1, beta2, shape):  # pragma: no cover - compiled
+def _advance_corrections(
+    power1, power2, length, width, step_size, beta1, beta2, n_in, strides
+):  # pragma: no cover - compiled
     """Adam's corrections one update later, for the units on both sides of every matrix."""
-    for layer in range(np.uint64(len(shape.inputs))):
+    for layer in range(np.uint64(len(n_in))):
         for half in range(2):
             side = _TWO * layer + np.uint64(half)
-            units = shape.inputs[layer] if half == 0 else shape.stride[layer]
+            units = n_in[layer] if half == 0 else strides[layer]
             for j in range(units):
                 power1[side, j] *= beta1
                 power2[side, j] *= beta2
@@ -528,20 +541,16 @@ def _replace(
 ):  # pragma: no cover - compiled  # fmt: skip
     """Choose the units that are due in every layer, then replace them, in forward order."""
     last = np.uint64(len(shape.inputs)) - _ONE
-    any_due = False
     for layer in range(last):
         places[layer + _ONE] = places[layer]
         if due[run, layer, k] == 0:
             continue
-        any_due = True
         choose(
             options.utility, shape.unit[layer], shape.outputs[layer], state.utility, state.power, state.born, run,
             due[run, layer, k], threshold, step, seed, shape.purposes[1, layer], largest, score, draws, chosen,
             np.uint64(places[layer]), one,
         )  # fmt: skip
         places[layer + _ONE] += due[run, layer, k]
-    if not any_due:
-        return
     for layer in range(last):
         after = layer + _ONE
         for c in range(places[layer], places[after]):

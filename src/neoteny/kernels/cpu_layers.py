@@ -88,15 +88,19 @@ def update(p, at, stride, rows, values, count, g, layer, factor):  # pragma: no 
 def update_and_sum(p, at, stride, rows, values, count, g, layer, factor, incoming):  # pragma: no cover - compiled
     """`update`, and the change of the sums over rows of |w| in `incoming`."""
     k = _ZERO
-    while k + _TWO <= count:
+    while k + _FOUR <= count:
         a, b = at + rows[layer, k] * stride, at + rows[layer, k + _ONE] * stride
+        c, d = at + rows[layer, k + _TWO] * stride, at + rows[layer, k + _THREE] * stride
         u, v = factor * values[layer, k], factor * values[layer, k + _ONE]
+        q, r = factor * values[layer, k + _TWO], factor * values[layer, k + _THREE]
         for j in range(stride):
-            x, y = p[a + j], p[b + j]
-            new, other = x - u * g[layer, j], y - v * g[layer, j]
-            p[a + j], p[b + j] = new, other
-            incoming[layer, j] += (abs(new) - abs(x)) + (abs(other) - abs(y))
-        k += _TWO
+            e, f, x, y = p[a + j], p[b + j], p[c + j], p[d + j]
+            gradient = g[layer, j]
+            e1, f1, x1, y1 = e - u * gradient, f - v * gradient, x - q * gradient, y - r * gradient
+            p[a + j], p[b + j], p[c + j], p[d + j] = e1, f1, x1, y1
+            more = (abs(e1) + abs(f1)) + (abs(x1) + abs(y1))
+            incoming[layer, j] += more - ((abs(e) + abs(f)) + (abs(x) + abs(y)))
+        k += _FOUR
     while k < count:
         a, u = at + rows[layer, k] * stride, factor * values[layer, k]
         for j in range(stride):
@@ -184,15 +188,16 @@ def adam_all(
     for i in range(inputs):
         row, v = at + i * stride, x[layer, i]
         own_length, own_width = length[by_input, i], width[by_input, i]
+        # Two loops, because compilers vectorise a loop over a few arrays only: they check for overlaps first.
         for j in range(stride):
-            w, m = p[row + j], first[row + j]
-            gradient = v * g[layer, j] + shrink * w
-            m += gain1 * (gradient - m)
-            square = decay2 * second[row + j] + gain2 * gradient * gradient
-            first[row + j], second[row + j] = m, square
+            gradient = v * g[layer, j] + shrink * p[row + j]
+            m = first[row + j]
+            first[row + j] = m + gain1 * (gradient - m)
+            second[row + j] = decay2 * second[row + j] + gain2 * gradient * gradient
+        for j in range(stride):
             size = max(own_length, length[by_output, j])
-            root = math.sqrt(square) * max(own_width, width[by_output, j])
-            p[row + j] = w - size * m / (root + eps)
+            root = math.sqrt(second[row + j]) * max(own_width, width[by_output, j])
+            p[row + j] -= size * first[row + j] / (root + eps)
 
 
 @compiled

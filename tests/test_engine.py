@@ -94,7 +94,7 @@ def test_unknown_devices_and_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Unknown device 'gpu'"):
         choose_device("gpu")
     with pytest.raises(ValueError, match=r"Did you mean 'reference'"):
-        choose_kernel("referense")
+        choose_kernel("referense", CPU)
 
 
 # Identity
@@ -256,9 +256,9 @@ def test_heads_are_zero_at_the_start_of_each_imagenet_task() -> None:
     sweep = make_sweep(Setting("BP", network(ConvNet), (SGD(0.01, momentum=0.9),)), problem=problem, runs=1)
     (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
     training = Training(one, problem.open(), CPU)
-    plan = training._stream.plan([0], 0)
+    plan = training._path.plan(0)
     training._begin_task(plan)
-    training._train_block(plan, plan.steps)
+    training._train_block(plan.steps)
     head = training._stack.view.tensor("out.weight")
     assert head.abs().sum() > 0
     training._begin_task(plan)

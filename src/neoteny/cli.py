@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--checkpoint-seconds", type=_seconds, default=60.0, metavar="S", help="time between checkpoints (default: 60)"
     )
-    run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    run.add_argument("--worker", type=_count, metavar="THREADS", help=argparse.SUPPRESS)
 
     for name, text in (
         ("status", "what is finished, running, failed and left"),

@@ -50,7 +50,10 @@ class Launch:
         with stop.listening(), Display(self.results) as display:
             try:
                 if jobs == 1:
-                    failures = [f"neoteny: {line}" for line in self._worker(stop, display.say, alone=True).run()]
+                    failures = [
+                        f"neoteny: {line}"
+                        for line in self._worker(stop, display.say, alone=True, threads=_threads(1)).run()
+                    ]
                 else:
                     failures = self._share(jobs, stop, display)
             except Stopped as stopped:
@@ -71,14 +74,14 @@ class Launch:
         stop_with_parent(stop)
         with stop.listening():
             try:
-                failures = self._worker(stop, complain, alone=False).run()
+                failures = self._worker(stop, complain, alone=False, threads=self.options.worker).run()
             except Stopped:
                 return STOPPED
         for failure in failures:
             complain(f"neoteny: {failure}")
         return 1 if failures else 0
 
-    def _worker(self, stop: running.StopFlag, say: running.Say, alone: bool) -> running.Worker:
+    def _worker(self, stop: running.StopFlag, say: running.Say, alone: bool, threads: int) -> running.Worker:
         return running.Worker(
             self.sweep,
             self.results,
@@ -89,11 +92,12 @@ class Launch:
             say,
             self.options.checkpoint_seconds,
             alone,
+            threads,
         )
 
     def _share(self, jobs: int, stop: running.StopFlag, display: Display) -> list[str]:
         """Let several processes share the stacks; what failed."""
-        failures, notes = run_workers([*self._arguments(), "--worker"], jobs, stop)
+        failures, notes = run_workers([*self._arguments(), "--worker", str(_threads(jobs))], jobs, stop)
         plan = self.results.plan()
         if failures and not plan["more"] and self.results.finished_runs().issuperset(plan["runs"]):
             failures, notes = [], "\n".join(failures)  # another worker has done what one could not
@@ -108,7 +112,7 @@ class Launch:
             jobs = min(jobs, max(1, len(stacks)))
         complain(
             f"{self.experiment.name}, scale {self.options.scale}: {len(self.wanted)} runs, {len(stacks)} stacks to "
-            f"train, {jobs} process{'es' if jobs > 1 else ''}, {self.kernel} on {self.device.type}, results in "
+            f"train, {jobs} process{'es' if jobs > 1 else ''}, on {self.device.type}, results in "
             f"{self.results.root}"
         )
         return jobs
@@ -153,7 +157,8 @@ def prepare(options: argparse.Namespace) -> Launch:
     if options.runs is not None:
         settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
-    device, kernel = running.choose_device(options.device), running.choose_kernel(options.kernel)
+    device = running.choose_device(options.device)
+    kernel = running.choose_kernel(options.kernel, device)
     wanted = runs_of(sweep, sweep.settings, kernel)
     streams = running.open_problems(sweep, options.data)
     about = {
@@ -166,6 +171,11 @@ def prepare(options: argparse.Namespace) -> Launch:
     root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
     results = Results.create(root, about, None if experiment.path is None else experiment.path.read_bytes())
     return Launch(options, experiment, sweep, results, streams, device, kernel, wanted)
+
+
+def _threads(jobs: int) -> int:
+    """Threads for each of so many processes."""
+    return max(1, (os.cpu_count() or 1) // jobs)
 
 
 def complain(line: str) -> None:

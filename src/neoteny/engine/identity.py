@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from neoteny.engine.paths import choose_path
 from neoteny.engine.sweep import Network, Setting, Sweep
 
 RESULTS_VERSION = 1
@@ -53,17 +54,18 @@ def _describe_type(kind: type) -> dict[str, str]:
 
 
 def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[str, Any]:
-    """The full configuration of one run."""
+    """The full configuration of one run; `kernel` as for `choose_path`."""
+    problem = setting.problem or sweep.problem
     return {
         "results_version": RESULTS_VERSION,
-        "problem": canonical(setting.problem or sweep.problem),
+        "problem": canonical(problem),
         "network": canonical(setting.network),
         "methods": canonical(setting.methods),
         "measures": canonical(sweep.measures),
         "measure_every": sweep.measure_every,
         "probe_examples": sweep.probe_examples,
         "dtype": sweep.dtype,
-        "kernel": kernel,
+        "kernel": choose_path(kernel, problem, setting)[0],
         "seed": seed,
     }
 

@@ -1,46 +1,62 @@
 """What is measured at the start of a task: the paper's three correlates of lost plasticity, for every run of a stack.
 
-A measure is a function of a `Snapshot` (one run's hidden activations and weights) that gives one number. Add one by
-writing the function and its line in `MEASURES`.
+A measure is a function of a `Snapshot` (hidden activations and weights of some runs) that gives one number a run. Add
+one by writing the function and its line in `MEASURES`.
+
+Forward passes are those of each run alone, and decompositions are of one matrix each (or of a fixed number at once), so
+a run measures the same whatever its neighbours and the number of threads.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from neoteny import metrics
 from neoteny.engine.sweep import nearest
+from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
 from neoteny.stacking import ELEMENTWISE, Stack
+
+_CHUNK_BYTES = 2**29  # of a layer's activations on a GPU, where small networks are measured together
+_WAITING = 8  # layers that may wait for each thread
+_SPREAD = -7046029254386353131  # 2**64 over the golden ratio, as a signed number: its multiples have no pattern
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One network at one moment: activations (examples, units) of each hidden layer, and its weights."""
+    """R networks at one moment: activations (R, examples, units) of each hidden layer, and their weights (R, ...)."""
 
     activations: Sequence[Tensor]
     positions: Sequence[Tensor]
     """The same with every position of a convolution as a row, so that a unit is a channel."""
     weights: Sequence[Tensor]
+    repeats: Tensor
+    """How often an example occurs, (R, examples), at its first place; 0 at the others. Probes are drawn with
+    replacement, so that some examples occur twice."""
 
 
 def dead_units(snapshot: Snapshot) -> Tensor:
     """Share of all hidden units that are zero on every example."""
     counts = [metrics.dead_share(layer) * layer.shape[-1] for layer in snapshot.positions]
-    return torch.stack(counts).sum() / sum(layer.shape[-1] for layer in snapshot.positions)
+    return torch.stack(counts).sum(0) / sum(layer.shape[-1] for layer in snapshot.positions)
 
 
 def effective_rank(snapshot: Snapshot) -> Tensor:
     """Effective rank of the activations, mean over hidden layers."""
-    return torch.stack([metrics.effective_rank(layer) for layer in snapshot.activations]).mean()
+    ranks = [effective_rank_by_gram(layer, snapshot.repeats) for layer in snapshot.activations]
+    return torch.stack(ranks).mean(0)
 
 
 def weight_magnitude(snapshot: Snapshot) -> Tensor:
     """Mean absolute weight, without biases."""
-    return metrics.weight_magnitude(snapshot.weights)
+    return metrics.weight_magnitude(snapshot.weights, run_dims=1)
 
 
 MEASURES: dict[str, Callable[[Snapshot], Tensor]] = {
@@ -48,6 +64,11 @@ MEASURES: dict[str, Callable[[Snapshot], Tensor]] = {
     "effective_rank": effective_rank,
     "weight_magnitude": weight_magnitude,
 }
+_LATER = ("effective_rank",)
+"""Costly ones, which other threads may compute, layer by layer: means over hidden layers, of activations alone."""
+
+Pending = Callable[[], dict[str, Tensor]]
+"""Waits for measures: each (n,) float64 on the CPU."""
 
 
 def check_measures(names: Sequence[str]) -> None:
@@ -58,20 +79,71 @@ def check_measures(names: Sequence[str]) -> None:
             raise ValueError(f"Unknown measure {name!r}.{nearest(name, known)} Known are {', '.join(known)}.")
 
 
+def measure(names: Sequence[str], stack: Stack, inputs: Tensor, threads: int | None = None) -> dict[str, Tensor]:
+    """Every named measure, (n,) float64 on the CPU, from inputs (n, examples, ...).
+
+    Args:
+        names: of `MEASURES`.
+        stack: n runs.
+        inputs: on the stack's device.
+        threads: of the CPU, for decompositions; one by default, all of them for a stack on a GPU. Set torch's own
+            number of threads to one, or each of these will use as many.
+    """
+    return begin_measures(names, stack, inputs, threads)()
+
+
 @torch.no_grad()
-def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Tensor]:
-    """Every named measure, (n,) float64 on the CPU, from inputs (n, examples, ...)."""
-    values: dict[str, list[Tensor]] = {name: [] for name in names}
-    for run in range(len(inputs)):
-        snapshot = _take(stack.module(run).eval(), inputs[run])
+def begin_measures(names: Sequence[str], stack: Stack, inputs: Tensor, threads: int | None = None) -> Pending:
+    """As `measure`, but the stack may be trained on as soon as this returns; call the result to have the numbers.
+
+    With one thread everything is done when it returns. Otherwise decompositions go on behind the training's back: of a
+    stack on a GPU they are made by the CPU, which has nothing else to do.
+    """
+    threads = threads or (os.cpu_count() or 1 if inputs.is_cuda else 1)
+    pool = ThreadPoolExecutor(threads) if threads > 1 else None
+    jobs: list[Future[Tensor]] = []
+    found: dict[str, list[list[Callable[[], Tensor]]]] = {name: [] for name in names}  # per chunk, per part
+    for start, stop in _chunks(stack, inputs):
+        snapshot = _take(stack, inputs, start, stop, count_repeats=any(name in _LATER for name in names))
         for name in names:
             needs = snapshot.weights if name == "weight_magnitude" else snapshot.activations
-            value = MEASURES[name](snapshot) if needs else torch.tensor(float("nan"))
-            values[name].append(value.to("cpu", torch.float64))
-    return {name: torch.stack(each) for name, each in values.items()}
+            if not needs:
+                found[name].append([partial(torch.full, (stop - start,), torch.nan)])
+            elif pool is not None and name in _LATER:
+                layers = [replace(snapshot, activations=[layer]) for layer in snapshot.activations]
+                jobs += [pool.submit(MEASURES[name], layer) for layer in layers]
+                found[name].append([job.result for job in jobs[-len(layers) :]])
+                wait(jobs[: -_WAITING * threads])  # so that not all activations are kept at once
+            else:
+                found[name].append([MEASURES[name](snapshot).cpu])
+    if pool is not None:
+        pool.shutdown(wait=False)
+    return partial(_collect, found)
 
 
-def _take(module: nn.Module, inputs: Tensor) -> Snapshot:
+def _collect(found: dict[str, list[list[Callable[[], Tensor]]]]) -> dict[str, Tensor]:
+    """Wait for every part, take the mean of a chunk's parts, and join the chunks."""
+    values: dict[str, Tensor] = {}
+    for name, chunks in found.items():
+        each = [torch.stack([part().to("cpu", torch.float64) for part in parts]).mean(0) for parts in chunks]
+        values[name] = torch.cat(each)
+    return values
+
+
+def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:
+    """Ranges of runs to measure together: one run at a time, but many small ones on a GPU."""
+    runs, examples, together = len(inputs), inputs.shape[1], 1
+    parameters = stack.view.parameters.values()
+    widest = max((tensor.shape[1] for tensor in parameters), default=1)
+    linear = all(tensor.dim() <= 3 for tensor in parameters)
+    if inputs.is_cuda and linear and min(widest, examples) <= BATCHED_SIZE:
+        together = max(1, _CHUNK_BYTES // (8 * examples * widest))
+    return [(start, min(start + together, runs)) for start in range(0, runs, together)]
+
+
+def _take(stack: Stack, inputs: Tensor, start: int, stop: int, count_repeats: bool) -> Snapshot:
+    """The snapshot of runs start to stop - 1."""
+    module, tensors = stack._template, stack.view.tensors
     outputs: list[Tensor] = []
 
     def keep(_layer: nn.Module, _inputs: object, output: Tensor) -> None:
@@ -82,9 +154,36 @@ def _take(module: nn.Module, inputs: Tensor) -> Snapshot:
         for layer in module.modules()
         if isinstance(layer, ELEMENTWISE) and not isinstance(layer, nn.Identity)
     ]
-    module(inputs)
-    for handle in handles:
-        handle.remove()
-    positions = [output.movedim(1, -1).flatten(0, -2) if output.dim() > 2 else output for output in outputs]
-    weights = [parameter for parameter in module.parameters() if parameter.dim() >= 2]
-    return Snapshot([output.flatten(1) for output in outputs], positions, weights)
+    training = module.training
+    module.eval()
+    runs: list[list[Tensor]] = []
+    try:
+        for run in range(start, stop):
+            functional_call(module, {name: tensor[run] for name, tensor in tensors.items()}, (inputs[run],))
+            runs.append(list(outputs))
+            outputs.clear()
+    finally:
+        for handle in handles:
+            handle.remove()
+        module.train(training)
+    layers = [torch.stack([run[layer] for run in runs]) for layer in range(len(runs[0]))]
+    positions = [layer.movedim(2, -1).flatten(1, -2) if layer.dim() > 3 else layer for layer in layers]
+    parameters = dict(module.named_parameters())
+    weights = [tensors[name][start:stop] for name, parameter in parameters.items() if parameter.dim() >= 2]
+    repeats = torch.ones(stop - start, inputs.shape[1], device=inputs.device)
+    if count_repeats:
+        repeats = torch.stack([_repeats(each) for each in inputs[start:stop]])
+    return Snapshot([layer.flatten(2) for layer in layers], positions, weights, repeats)
+
+
+def _repeats(examples: Tensor) -> Tensor:
+    """How often each example occurs, at its first place; 0 at the others."""
+    bits = examples.flatten(1).to(torch.float64).view(torch.int64)
+    factors = torch.arange(1, bits.shape[1] + 1, device=bits.device) * _SPREAD | 1
+    keys, order = torch.sort((bits * factors).sum(-1), stable=True)  # equal examples have equal keys
+    sorted_bits = bits[order]
+    fresh = torch.ones_like(keys, dtype=torch.bool)
+    fresh[1:] = (keys[1:] != keys[:-1]) | (sorted_bits[1:] != sorted_bits[:-1]).any(-1)
+    group = fresh.cumsum(0) - 1
+    counts = torch.zeros_like(keys).scatter_add(0, group, torch.ones_like(keys))
+    return torch.zeros_like(keys).scatter(0, order, torch.where(fresh, counts[group], 0)).float()

@@ -33,6 +33,8 @@ def format_seconds(seconds: float) -> str:
 def describe_progress(entry: Mapping[str, Any]) -> str:
     """Task, speed, time to go and the latest metric of one stack."""
     parts = [f"task {entry['task']} of {entry['tasks']}"]
+    if entry.get("path") and entry["state"] == "running":
+        parts.append(entry["path"])
     if entry["resumed_at"] and entry["state"] == "running":
         parts.append(f"resumed at update {entry['resumed_at']:,}")
     rate = entry["updates_per_second"]

@@ -24,6 +24,7 @@ import torch
 import neoteny
 from neoteny.engine.errors import Stopped, StoreError
 from neoteny.engine.measures import check_measures
+from neoteny.engine.paths import DESCRIPTIONS, choose_path
 from neoteny.engine.selection import choose
 from neoteny.engine.stacks import Run, StackOfRuns, runs_of, stacks_of
 from neoteny.engine.store import Results
@@ -85,7 +86,9 @@ class Worker:
         sweep: what to run.
         results: where.
         streams: the opened problems.
-        device, kernel: on what, and by which path.
+        device: on what.
+        kernel: "reference", or the device whose compiled paths are taken where they serve; see `choose_path`.
+        threads: threads of a compiled path; the numbers do not depend on it.
         stop: asks it to stop.
         say: takes lines for the person who waits.
         checkpoint_seconds: time between checkpoints of a stack.
@@ -101,6 +104,7 @@ class Worker:
     say: Say = print
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     alone: bool = True
+    threads: int = 1
 
     def run(self) -> list[str]:
         """Run everything; returns what failed, one line a stack.
@@ -169,7 +173,7 @@ class _Session:
         self._one = one
         self._results = worker.results
         self._checkpoints = worker.results.checkpoints(one.stack_id)
-        self._training = Training(one, worker.streams[one.problem], worker.device)
+        self._training = Training(one, worker.streams[one.problem], worker.device, worker.threads)
         self._seconds, self._resumed, self._cannot_save = 0.0, 0, False
         self._resume()
         self._began = self._progress_at = self._checkpoint_at = time.monotonic()
@@ -194,11 +198,11 @@ class _Session:
         if state is None:
             return
         device = self._worker.device.type
-        if state["device"] != device or state["kernel"] != self._worker.kernel:
+        if state["device"] != device or state["kernel"] != self._one.path:
             raise StoreError(
-                f"this stack was begun on {state['device']} with kernel {state['kernel']}; on {device} with kernel "
-                f"{self._worker.kernel} its numbers would differ. Pass --device {state['device']} --kernel "
-                f"{state['kernel']} to go on, or choose another folder with --out."
+                f"this stack was begun on {state['device']} with path {state['kernel']}; on {device} with path "
+                f"{self._one.path} its numbers would differ. Pass --device {state['device']} to go on, or choose "
+                "another folder with --out."
             )
         torch.set_num_threads(state["threads"])
         self._training.load_state_dict(state["training"])
@@ -222,7 +226,7 @@ class _Session:
                 {
                     "training": self._training.state_dict(),
                     "device": self._worker.device.type,
-                    "kernel": self._worker.kernel,
+                    "kernel": self._one.path,
                     "threads": torch.get_num_threads(),
                     "seconds": self._elapsed(),
                     "resumed": self._resumed,
@@ -254,10 +258,16 @@ class _Session:
             "seconds": self._elapsed(),
             "resumed_at": self._first_update,
             "diverged": int((training.diverged_at >= 0).sum()),
-            "path": f"{self._worker.kernel} on {self._worker.device.type}",
+            "path": self._describe_path(),
         }
         with contextlib.suppress(StoreError):  # a full disk must not end a run that only wants to say how far it is
             self._results.write_progress(self._one.stack_id, progress)
+
+    def _describe_path(self) -> str:
+        run, kernel = self._one.runs[0], self._worker.kernel
+        name, why = choose_path(kernel, run.problem, run.setting)
+        reason = f" ({why})" if why and kernel != "reference" else ""
+        return f"{DESCRIPTIONS[name]} on {self._worker.device.type}{reason}"
 
     def _facts(self) -> dict[str, Any]:
         """What goes beside the numbers: on what they were made, and how long it took."""
@@ -265,7 +275,7 @@ class _Session:
             "versions": versions(),
             "machine": machine(self._worker.device),
             "device": self._worker.device.type,
-            "kernel": self._worker.kernel,
+            "kernel": self._one.path,
             "threads": torch.get_num_threads(),
             "seconds": self._elapsed(),
             "updates": self._training.updates,
@@ -332,11 +342,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
 
 
-def choose_kernel(name: str) -> str:
-    """The path for `--kernel`."""
+def choose_kernel(name: str, device: torch.device) -> str:
+    """What `choose_path` is told for `--kernel`."""
     if name not in KERNELS:
         raise ValueError(f"Unknown kernel {name!r}.{nearest(name, list(KERNELS))} Known are {', '.join(KERNELS)}.")
-    return "reference"
+    return "reference" if name == "reference" else device.type
 
 
 def settle() -> None:

@@ -37,6 +37,11 @@ class StackOfRuns:
         return digest([run.run_id for run in self.runs])
 
     @property
+    def path(self) -> str:
+        """How it is trained; see `paths`."""
+        return self.runs[0].configuration["kernel"]
+
+    @property
     def problem(self) -> Problem:
         """The problem of all its runs."""
         return self.runs[0].problem

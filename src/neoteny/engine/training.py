@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.engine.measures import measure
+from neoteny.engine.paths import make_path
 from neoteny.engine.stacks import StackOfRuns
 from neoteny.problems.problem import Plan, Stream
 from neoteny.stacking import Stack, stack
 
-BLOCK_BYTES = 32 * 2**20
-BLOCK_UPDATES = 500
 _SEED_SPACE = 2**63 - 1
 
 
@@ -33,7 +32,7 @@ class Training:
         diverged_at: for each run the update at which its loss stopped being finite, or -1.
     """
 
-    def __init__(self, runs: StackOfRuns, stream: Stream, device: torch.device) -> None:
+    def __init__(self, runs: StackOfRuns, stream: Stream, device: torch.device, threads: int = 1) -> None:
         self.runs = runs
         self.problem = runs.problem
         self.device = device
@@ -43,6 +42,7 @@ class Training:
         self._seeds = [run.seed for run in runs.runs]
         self._dtype = getattr(torch, runs.sweep.dtype)
         self._stack = _build(runs, self._dtype, device)
+        self._path = make_path(runs.path, self._stack, stream, self._seeds, self.problem, self._dtype, threads)
         self._head = _find_head(self._stack.module(0)) if self.problem.tells_task else ""
         count = len(self._seeds)
         self.diverged_at = torch.full((count,), -1, dtype=torch.int64)
@@ -63,16 +63,16 @@ class Training:
     def run(self, pause: Callable[[], None]) -> None:
         """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
         while not self.finished:
-            plan = self._stream.plan(self._seeds, self.task)
+            plan = self._path.plan(self.task)
             if plan.steps < 1:
                 raise ValueError(
                     f"{type(self.problem).__name__}: task {self.task} has no updates; expected at least 1."
                 )
-            self._block = self._block or _choose_block(plan, self.device)
+            self._block = self._block or self._path.block_updates
             if self.step == 0:
                 self._begin_task(plan)
             while self.step < plan.steps:
-                self._train_block(plan, min(self.step + self._block, plan.steps))
+                self._train_block(min(self.step + self._block, plan.steps))
                 if self.step == plan.steps:
                     self._end_task(plan)
                     pause()
@@ -103,6 +103,7 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-identical continuation needs. Plans need no more than the task number."""
+        self._path.write_back()
         return {
             "task": self.task,
             "step": self.step,
@@ -117,6 +118,7 @@ class Training:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict()` was taken."""
         self._stack.load_state_dict(state["stack"])
+        self._path.read()
         self.task, self.step, self._block = state["task"], state["step"], state["block"]
         self._total.copy_(state["total"])
         self._replaced.copy_(state["replaced"])
@@ -125,30 +127,24 @@ class Training:
 
     def _begin_task(self, plan: Plan) -> None:
         if self.problem.tells_task:
+            self._path.write_back()
             self._stack.zero_layer(self._head)
             self._stack.task_boundary()
+            self._path.read()
         self._total.zero_()
         sweep = self.runs.sweep
         if sweep.measures and self.task % sweep.measure_every == 0:
+            self._path.write_back()
             inputs = plan.probe(sweep.probe_examples, self.device).to(self._dtype)
             for name, values in measure(sweep.measures, self._stack, inputs).items():
                 self._record(name, values)
 
-    def _train_block(self, plan: Plan, stop: int) -> None:
-        inputs, targets = plan.batches(self.step, stop, self.device)
-        inputs = inputs.to(self._dtype)
-        targets = targets.to(self._dtype) if targets.is_floating_point() else targets
-        losses, outputs = [], []
-        for batch, target in zip(inputs, targets, strict=True):
-            step = self._stack.step(batch, target)
-            losses.append(step.losses)
-            outputs.append(step.outputs)
-        each = torch.stack(losses)  # (updates, n)
-        self._note_divergence(~torch.isfinite(each).cpu())
-        if self.problem.performance == "accuracy":
-            right = torch.stack(outputs).argmax(-1) == targets  # (updates, n, B)
-            each = right.flatten(2).double().mean(-1)
-        self._total += each.double().sum(0).cpu()
+    def _train_block(self, stop: int) -> None:
+        total, broken = self._path.advance(self.step, stop)
+        new = (broken >= 0) & (self.diverged_at < 0)
+        before = self.task * self.problem.steps_per_task
+        self.diverged_at = torch.where(new, before + broken, self.diverged_at)
+        self._total += total
         self.step = stop
 
     def _end_task(self, plan: Plan) -> None:
@@ -156,20 +152,14 @@ class Training:
         if held_out is None:
             self._record(self.problem.performance, self._total / plan.steps)
         else:
+            self._path.write_back()
             right = self._stack.predict(held_out[0].to(self._dtype)).argmax(-1) == held_out[1]
             self._record(self.problem.performance, right.double().mean(-1).cpu())
-        counts = self._stack.replaced
-        if counts:
-            replaced = torch.stack(list(counts.values())).sum(0)
+        replaced = self._path.replaced()
+        if replaced is not None:
             self._record("replaced", (replaced - self._replaced).double())
             self._replaced.copy_(replaced)
         self.task, self.step = self.task + 1, 0
-
-    def _note_divergence(self, broken: Tensor) -> None:
-        """`broken`: (updates, n), which losses are not finite."""
-        first = broken.int().argmax(0) + self.updates
-        new = broken.any(0) & (self.diverged_at < 0)
-        self.diverged_at = torch.where(new, first, self.diverged_at)
 
     def _record(self, metric: str, values: Tensor) -> None:
         kept = torch.where(self.diverged_at >= 0, torch.nan, values.double())
@@ -192,12 +182,6 @@ def _build(runs: StackOfRuns, dtype: torch.dtype, device: torch.device) -> Stack
         example=example.to(device),
         seeds=[run.seed for run in runs.runs],
     )
-
-
-def _choose_block(plan: Plan, device: torch.device) -> int:
-    """How many updates to make into tensors at once; the same whenever it is asked."""
-    inputs, _ = plan.batches(0, 1, device)
-    return max(1, min(BLOCK_UPDATES, BLOCK_BYTES // (inputs.numel() * inputs.element_size())))
 
 
 def _find_head(module: nn.Module) -> str:

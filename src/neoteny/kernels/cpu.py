@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.kernels import cpu_draws, cpu_layers, cpu_norm, cpu_units
+from neoteny.kernels import cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units
 from neoteny.kernels.cpu_draws import add_noise_to_matrix, add_noise_to_vector, compiled, uniforms
 from neoteny.kernels.cpu_layers import (
     activate,
@@ -36,15 +36,17 @@ from neoteny.kernels.cpu_layers import (
     update_and_sum,
     update_vector,
 )
+from neoteny.kernels.cpu_narrow import LANES, train_group
 from neoteny.kernels.cpu_norm import normalize, normalize_back
 from neoteny.kernels.cpu_units import choose, measure, release, renew, sum_matrix
 from neoteny.kernels.due import due_counts
 from neoteny.kernels.examples import Examples
 from neoteny.kernels.packing import Packed, layer_names
-from neoteny.kernels.specification import Numbers, Specification
+from neoteny.kernels.specification import LOSSES, Numbers, Specification
 from neoteny.rng import purpose_code
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
+_NARROW = 32
 _FOLD = 0.125
 """A lazy scale below this is multiplied into the weights at once."""
 
@@ -126,18 +128,19 @@ class Inputs(NamedTuple):
     order: np.ndarray
     place: np.ndarray
     stream: np.ndarray
+    mask: np.ndarray
 
 
 class CpuKernel:
     """Advances packed runs on the CPU; see `path.Kernel`.
 
-    Attributes:
+    Args:
+        packed, numbers, scales: see `path.MakeKernel`.
         threads: how many threads share the runs; the numbers do not depend on it.
     """
 
-    threads = 1
-
-    def __init__(self, packed: Packed, numbers: Numbers, scales: Sequence[float]) -> None:
+    def __init__(self, packed: Packed, numbers: Numbers, scales: Sequence[float], threads: int = 1) -> None:
+        self.threads = threads
         self._packed, self._numbers = packed, numbers
         self._shape = _shape(packed, scales)
         self._options = _options(packed.specification)
@@ -166,18 +169,20 @@ class CpuKernel:
             examples.order,
             examples.place,
             examples.stream,
+            table.mask,
         )
+        narrow = len(table.mask) > 0 and _is_narrow(packed.specification)
+        train = _train_groups() if narrow else _train_runs()
         arguments = (self._shape, self._options, _state(packed), self._rates, inputs, due, packed.step)
-        bounds = np.linspace(0, runs, min(runs, 4 * self.threads if self.threads > 1 else 1) + 1).astype(int)
-        train = _train_runs()
+        at_once = LANES if narrow else max(1, runs // (4 * self.threads))
 
-        def work(part: int) -> None:
+        def work(first: int) -> None:
             torch.set_flush_denormal(True)  # a matter of the thread; numbers below 1e-38 slow Adam down
-            first, last = int(bounds[part]), int(bounds[part + 1])
+            last = min(first + at_once, runs)
             train(first, last, *arguments, start, stop, total, broken, self._one)
 
         with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(work, range(len(bounds) - 1)))
+            list(pool.map(work, range(0, runs, at_once)))
         packed.step += stop - start
         return total, broken
 
@@ -253,12 +258,42 @@ def _options(specification: Specification) -> Options:
     )
 
 
+def _is_narrow(specification: Specification) -> bool:
+    """Whether runs are better trained side by side than one by one."""
+    s = specification
+    plain = not (s.norm or s.dropout or s.noise) and LOSSES[s.loss] == "mse"
+    return plain and max(s.widths) <= _NARROW
+
+
+def _fingerprint() -> str:
+    """Stands for the sources of all compiled functions: numba's cache on disk looks at a function's own file only."""
+    modules = (cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units)
+    return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
+
+
+@functools.cache
+def _train_groups() -> Callable[..., None]:
+    """The compiled entry for narrow networks."""
+    fingerprint = _fingerprint()
+
+    @compiled
+    def train_groups(
+        first_run, last_run, shape, options, state, rates, inputs, due, step, start, stop, total, broken, unit_value
+    ):  # pragma: no cover - compiled
+        if fingerprint == "":
+            return
+        train_group(
+            first_run, last_run - first_run, shape, options, state, rates, inputs.mask, inputs.target, inputs.order,
+            inputs.stream, due, step, start, stop, total, broken, unit_value,
+        )  # fmt: skip
+
+    return train_groups
+
+
 @functools.cache
 def _train_runs() -> Callable[..., None]:
-    """The compiled entry. Its cache on disk is bound to the sources of all the functions that it calls."""
-    modules = (cpu_draws, cpu_layers, cpu_norm, cpu_units)
-    sources = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
-    fingerprint = hashlib.sha256(sources).hexdigest()
+    """The compiled entry for all other networks."""
+    fingerprint = _fingerprint()
 
     @compiled
     def train_runs(
@@ -395,12 +430,11 @@ def train_run(
         for backwards in range(layers):
             layer = last - backwards
             at, stride, n = weights[layer], strides[layer], count[layer]
-            if layer < last:
-                if options.norm:
-                    normalize_back(
-                        g, layer, n_out[layer], units[layer], buffers, run, p, norm_scale[layer],
-                        scaling[layer], one * (1.0 - options.backward_decay), y, root, for_scale, for_shift, one,
-                    )  # fmt: skip
+            if options.norm and layer < last:
+                normalize_back(
+                    g, layer, n_out[layer], units[layer], buffers, run, p, norm_scale[layer],
+                    scaling[layer], one * (1.0 - options.backward_decay), y, root, for_scale, for_shift, one,
+                )  # fmt: skip
             if dense:
                 if layer > _ZERO:
                     back(p, at, stride, rows, n, g, layer, returned)
@@ -478,8 +512,8 @@ def train_run(
                 any_due |= due[run, layer, k - start] > 0
             if any_due:
                 _replace(
-                    run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second, scale,
-                    incoming, outgoing, power1, power2, largest, tiny, score, draws, chosen, places, one,
+                    run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second,
+                    scale, incoming, outgoing, power1, power2, largest, tiny, score, draws, chosen, places, one,
                 )  # fmt: skip
         if options.noise and not options.noise_first:
             _perturb(p, shape, options.norm, seed, now, rates.noise_std[run], one, words)
@@ -536,8 +570,8 @@ def _perturb(p, shape, norm, seed, step, noise_std, one, words):  # pragma: no c
 
 @compiled
 def _replace(
-    run, shape, options, state, threshold, due, k, step, seed, p, first, second, scale, incoming, outgoing, power1, power2,
-    largest, tiny, score, draws, chosen, places, one,
+    run, shape, options, state, threshold, due, k, step, seed, p, first, second, scale, incoming, outgoing, power1,
+    power2, largest, tiny, score, draws, chosen, places, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Choose the units that are due in every layer, then replace them, in forward order."""
     last = np.uint64(len(shape.inputs)) - _ONE
@@ -564,8 +598,8 @@ def _replace(
             j = chosen[np.uint64(c)]
             renew(
                 p, shape.weight[layer], shape.stride[layer], shape.unit[layer], shape.bias[layer], shape.inputs[layer],
-                scale[layer], shape.bounds[layer], layer, j, state.mean, state.utility, state.power, state.born, run, step,
-                seed, shape.purposes[0, layer], first, second, incoming, outgoing, one,
+                scale[layer], shape.bounds[layer], layer, j, state.mean, state.utility, state.power, state.born, run,
+                step, seed, shape.purposes[0, layer], first, second, incoming, outgoing, one,
             )  # fmt: skip
             if options.optimizer == 2:
                 by_output, by_input = _TWO * layer + _ONE, _TWO * after

@@ -114,7 +114,7 @@ def _box_muller(words, first, count, scale, exact):  # pragma: no cover - compil
 
 @compiled
 def _log(x):  # pragma: no cover - compiled
-    """log(x) of a positive float64 to some 1e-9, in operations that vectorise: x = m * 2^k, m in [sqrt(1/2), sqrt(2))."""
+    """log(x) of a positive float64 to some 1e-9, in operations that vectorise: x = m * 2^k, m from sqrt(1/2) on."""
     bits = np.float64(x).view(np.int64)
     k = (bits - np.int64(0x3FE6A09E667F3BCD)) >> np.int64(52)
     m = np.int64(bits - (k << np.int64(52))).view(np.float64)

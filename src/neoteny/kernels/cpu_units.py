@@ -31,7 +31,23 @@ def sum_matrix(p, at, inputs, stride, layer, incoming, outgoing):  # pragma: no 
 
 @compiled
 def measure(
-    kind, h, layer, unit, count, mean, utility, power, run, decay, incoming, into, outgoing, out_of, instant, largest, one
+    kind,
+    h,
+    layer,
+    unit,
+    count,
+    mean,
+    utility,
+    power,
+    run,
+    decay,
+    incoming,
+    into,
+    outgoing,
+    out_of,
+    instant,
+    largest,
+    one,
 ):  # pragma: no cover - compiled
     """One tick of the running means and the utility of a layer.
 
@@ -97,10 +113,10 @@ def choose(
 
 @compiled
 def release(
-    p, at, stride, unit, bias, outputs, scale, layer, j, mean, power, run, compensate, first, second, incoming, outgoing,
-    tiny, one,
+    p, at, stride, unit, bias, outputs, scale, layer, j, mean, power, run, compensate, first, second, incoming,
+    outgoing, tiny, one,
 ):  # pragma: no cover - compiled  # fmt: skip
-    """Take unit j of a layer out of its consumer, the matrix at `at`: compensate its mean, zero its outgoing weights."""
+    """Take unit j of a layer out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero."""
     row = at + j * stride
     after = layer + _ONE
     share = mean[run, unit + j] / max(one - power[run, unit + j], tiny) * scale
@@ -119,8 +135,8 @@ def release(
 
 @compiled
 def renew(
-    p, at, stride, unit, bias, inputs, scale, bound, layer, j, mean, utility, power, born, run, step, seed, purpose, first,
-    second, incoming, outgoing, one,
+    p, at, stride, unit, bias, inputs, scale, bound, layer, j, mean, utility, power, born, run, step, seed, purpose,
+    first, second, incoming, outgoing, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Give unit j of a layer new incoming weights in the matrix at `at`, a zero bias, and no past."""
     zero = one - one

@@ -22,6 +22,8 @@ from neoteny.problems.pixels import PIXEL
 from neoteny.problems.problem import Plan, Stream
 from neoteny.problems.slowly_changing_regression import RegressionPlan
 
+_MASK_BITS = 31
+
 
 @dataclass(frozen=True)
 class Table:
@@ -34,6 +36,7 @@ class Table:
         values: float32 (256,).
         target: float32 (N,), a class number or a value to predict.
         most: the largest number of entries of one input.
+        mask: int32 (N,), bit i is feature i, where inputs are zeros and ones and have at most 31 features; else empty.
     """
 
     start: np.ndarray
@@ -42,6 +45,7 @@ class Table:
     values: np.ndarray
     target: np.ndarray
     most: int
+    mask: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -129,4 +133,8 @@ def make_table(levels: np.ndarray, values: np.ndarray, target: np.ndarray) -> Ta
     start = np.zeros(len(levels) + 1, dtype=np.int32)
     np.cumsum(counts, out=start[1:])
     feature = np.nonzero(present)[1].astype(np.int16)
-    return Table(start, feature, levels[present], values, target.astype(np.float32), int(counts.max(initial=0)))
+    most, width = int(counts.max(initial=0)), levels.shape[1]
+    mask = np.zeros(0, np.int32)
+    if width <= _MASK_BITS and values[1] == 1.0 and levels.max(initial=0) <= 1:
+        mask = (levels.astype(np.int64) << np.arange(width)).sum(1).astype(np.int32)
+    return Table(start, feature, levels[present], values, target.astype(np.float32), most, mask)

@@ -6,7 +6,7 @@ tests, checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from neoteny.kernels.examples import Examples, SharedPlan, examples_of
 from neoteny.kernels.packing import Packed, pack, unit_scales, unpack
 from neoteny.kernels.specification import Numbers, numbers_of, specify, weight_count
 from neoteny.nets import MLP
-from neoteny.problems.problem import Plan, Stream
+from neoteny.problems.problem import Plan, Stream, check_range
 from neoteny.stacking import Stack
 
 _BLOCK_WEIGHTS = 2_500_000_000
@@ -25,11 +25,7 @@ _BLOCK_UPDATES = (250, 10_000)
 
 
 class Kernel(Protocol):
-    """Advances packed runs; made with `(packed, numbers, scales)`."""
-
-    def __init__(self, packed: Packed, numbers: Numbers, scales: Sequence[float]) -> None:
-        """`scales`: for each hidden layer the bound that new units' weights are drawn within."""
-        ...
+    """Advances packed runs."""
 
     def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Updates start to stop - 1 of a task, for every run.
@@ -43,10 +39,14 @@ class Kernel(Protocol):
         ...
 
 
+MakeKernel = Callable[[Packed, Numbers, Sequence[float]], Kernel]
+"""A kernel's class. The last argument: for each hidden layer the bound that new units' weights are drawn within."""
+
+
 class KernelPath:
     """A stack trained by a kernel."""
 
-    def __init__(self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, kernel: type[Kernel]) -> None:
+    def __init__(self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, kernel: MakeKernel) -> None:
         self._stack, self._stream, self._seeds = stack, stream, list(seeds)
         module = stack.module(0)
         assert isinstance(module, MLP)
@@ -55,6 +55,7 @@ class KernelPath:
         self._packed = Packed.empty(specification, len(self._seeds), parameter.dtype, parameter.device)
         scales = unit_scales(stack) if specification.replaces else [0.0] * specification.hidden
         self._kernel = kernel(self._packed, numbers_of(stack.methods, len(self._seeds)), scales)
+        self._plan: Plan | None = None
         self._examples: Examples | None = None
         # Sums are taken anew when a block begins, so its length is a matter of the network alone: the numbers of a run
         # must not depend on its neighbours.
@@ -64,20 +65,31 @@ class KernelPath:
 
     def plan(self, task: int) -> Plan:
         """The plan of a task; runs of one seed share it."""
-        plan = SharedPlan.of(self._stream, self._seeds, task)
+        plan = self._plan = SharedPlan.of(self._stream, self._seeds, task)
         self._examples = examples_of(plan)
         return plan
 
     def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Updates start to stop - 1 of the task that was planned last; see `Kernel.advance`."""
-        assert self._examples is not None, "plan a task first"
+        if self._plan is None or self._examples is None:
+            raise RuntimeError("KernelPath: plan(task) comes before advance.")
+        check_range(self._plan, start, stop)
+        self._written = False
         total, broken = self._kernel.advance(self._examples, start, stop)
         return torch.from_numpy(total), torch.from_numpy(broken)
 
+    def replaced(self) -> Tensor | None:
+        """Units replaced so far in each run, int64 (n,); None if no method replaces any."""
+        replaces = self._packed.specification.replaces
+        return torch.from_numpy(self._packed.replaced.sum(1)) if replaces else None
+
     def write_back(self) -> None:
         """Make the stack's tensors what the kernel has made of them."""
-        unpack(self._packed, self._stack)
+        if not self._written:
+            unpack(self._packed, self._stack)
+            self._written = True
 
     def read(self) -> None:
         """Start from the stack's tensors."""
         pack(self._stack, self._packed)
+        self._written = True

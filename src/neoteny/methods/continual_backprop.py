@@ -8,6 +8,7 @@ units due accumulates as rate * (eligible units) unless `count="layer"`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -98,14 +99,29 @@ class ContinualBackprop(Method):
 
     def step(self, view: View, state: State) -> None:
         """Measure every group, then reset the units that are due, in forward order."""
+        self.replace(view, state, self.measure(view, state))
+
+    def measure(self, view: View, state: State) -> list[LiveGroup]:
+        """One tick of the running means and utilities; nothing here depends on the step or waits for a device.
+
+        Returns:
+            The groups that were measured. The others did not run or are frozen: their units do not age.
+        """
         magnitudes = view.magnitudes()
-        due: list[tuple[LiveGroup, State, Selection]] = []
+        measured: list[LiveGroup] = []
         for group in view.groups:
             reader = group.reading(view.activations)
             if reader is None or not view.trainable(group):
-                continue  # this part of the network did not run, or is frozen: its units do not age
+                continue
+            self._measure(view, group, reader, state[group.name], magnitudes)
+            measured.append(group)
+        return measured
+
+    def replace(self, view: View, state: State, groups: Sequence[LiveGroup]) -> None:
+        """Reset the units of these groups that are due; all are chosen before any is reset."""
+        due: list[tuple[LiveGroup, State, Selection]] = []
+        for group in groups:
             statistics = state[group.name]
-            self._measure(view, group, reader, statistics, magnitudes)
             counts = statistics["schedule"].tick()
             if counts is not None:
                 due.append((group, statistics, self._choose(view, group, statistics, counts)))

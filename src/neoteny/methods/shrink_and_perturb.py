@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from neoteny import rng
+from neoteny import noise
 from neoteny.methods.l2 import add_shrinkage
 from neoteny.methods.method import Method, State, check_number
 from neoteny.view import View
@@ -36,7 +36,7 @@ class ShrinkAndPerturb(Method):
         check_number(self, "noise_std")
 
     def init(self, view: View) -> State:
-        """The number of updates so far, which keys the noise."""
+        """The number of updates so far, which keys the noise (a tensor while a recorded graph counts)."""
         return {"step": 0}
 
     def add_gradient(self, view: View, state: State) -> None:
@@ -55,6 +55,6 @@ class ShrinkAndPerturb(Method):
             with torch.no_grad():
                 target = parameter if parameter.is_contiguous() else torch.zeros_like(parameter).contiguous()
                 flat = target.detach().view(*view.runs, *matrix)
-                rng.add_normal(flat, view.seeds, state["step"], f"{name}/perturb", scale)
+                noise.add_normal(flat, view.seeds, state["step"], f"{name}/perturb", scale)
                 if target is not parameter:
                     parameter.add_(target)

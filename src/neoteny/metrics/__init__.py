@@ -4,7 +4,7 @@ Every function takes one network or a stack: axes are counted from the right and
 (or a mask) comes back for each run. A run whose numbers are not finite measures as nan and leaves its neighbours alone.
 Measures are float64 and carry no gradient.
 
-- `ranks`: effective_rank, stable_rank, rank_99 of a matrix (*R, n, m);
+- `ranks`: effective_rank, stable_rank, rank_99 of a matrix (*R, n, m); `gram` has a shorter way to the first;
 - `activity`: dead and saturated units of activations (*R, n, U);
 - `weights`: weight_magnitude, weight_drift, gradient_norm of one tensor or of all the tensors of a network.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -40,6 +41,8 @@ class ConvNet(nn.Module):
         >>> ConvNet(filters=(8, 16, 32)).fc1.in_features
         128
     """
+
+    runs_children_in_order: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -1,0 +1,186 @@
+// A team of threads trains one run: a warp (tiny networks), a block, or a cluster of blocks (large ones).
+//
+// What stands before this file is written by cuda.py for one learner: its options, its layout (see packing.Layout) and
+// the offsets *_AT of every array on the "desk", a block's working memory, in shared memory where it fits. The blocks of
+// a cluster own the units of each hidden layer in equal parts, and with them the columns of the matrix that leads to
+// them; of the last matrix they own rows. What they tell each other goes through `board`, global memory of the run.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+constexpr int VECTOR = 16 / sizeof(real);
+constexpr int LAST = LAYERS - 1;
+constexpr int WARPS = THREADS / 32;
+constexpr bool MOMENTUM = OPTIMIZER == 1;
+constexpr bool ADAM = OPTIMIZER == 2;
+constexpr int MOMENTS = OPTIMIZER;
+constexpr bool REPLACES = UTILITY >= 0;
+constexpr bool RANDOM_CHOICE = UTILITY == 5;
+constexpr bool SUMS_IN = UTILITY == 0 || UTILITY == 3;
+constexpr bool SUMS_OUT = UTILITY == 0 || UTILITY == 1 || UTILITY == 2 || UTILITY == 4;
+constexpr bool SUMS_LATE = NOISE && NOISE_FIRST;  // the sums follow the noise, which follows the update
+constexpr bool LAZY = SHRINK && !DENSE;
+constexpr real FOLD = real(0.125);                // a lazy scale below this is multiplied into the weights
+constexpr real LARGEST = sizeof(real) == 8 ? real(1.7976931348623157e308) : real(3.402823466e38);
+constexpr real TINY = sizeof(real) == 8 ? real(2.2250738585072014e-308) : real(1.175494351e-38);
+constexpr u32 ALL = 0xFFFFFFFFu;
+
+extern __shared__ __align__(16) unsigned char memory[];
+
+__host__ __device__ constexpr int least(int a, int b) { return a < b ? a : b; }
+__host__ __device__ constexpr int most(int a, int b) { return a > b ? a : b; }
+
+__device__ __forceinline__ float magnitude(float x) { return fabsf(x); }
+__device__ __forceinline__ double magnitude(double x) { return fabs(x); }
+__device__ __forceinline__ float root(float x) { return sqrtf(x); }
+__device__ __forceinline__ double root(double x) { return sqrt(x); }
+__device__ __forceinline__ float exponential(float x) { return expf(x); }
+__device__ __forceinline__ double exponential(double x) { return exp(x); }
+__device__ __forceinline__ real infinite() {
+    return sizeof(real) == 8 ? real(__longlong_as_double(0x7FF0000000000000LL)) : real(__int_as_float(0x7F800000));
+}
+
+struct alignas(16) Chunk {
+    real v[VECTOR];
+};
+
+// Everything a thread knows about its run.
+struct Run {
+    int thread, team, rank;
+    unsigned char *desk;  // only if the desk is not in shared memory
+    unsigned char *board;
+    real *p, *first, *second;
+    u64 seed;
+    real step_size, momentum, shrink, less, noise_std, decay;
+    double rate;
+    int threshold;
+    int now;     // updates so far, this one included
+    int parity;  // of the update: which half of a double buffer is in use
+    int count[LAYERS];
+    real scale[LAYERS];
+    real length, width;  // Adam's corrections for what was never reset
+    double power1, power2;
+    double due[LAYERS];
+    int eligible[LAYERS], next_mature[LAYERS];
+    const i64 *dropout_seed;
+};
+
+template <class T> __device__ __forceinline__ T *desk(const Run &run, int offset) {
+    if constexpr (DESK_INSIDE) return reinterpret_cast<T *>(memory + run.team * DESK_BYTES + offset);
+    else return reinterpret_cast<T *>(run.desk + offset);
+}
+
+template <class T> __device__ __forceinline__ T *board(const Run &run, int offset) {
+    return reinterpret_cast<T *>(run.board + offset);
+}
+
+// Of a layer's units, those of this block begin here; without a cluster and in the last layer, all are its own.
+template <int L> __device__ __forceinline__ int first_unit(const Run &run) {
+    if constexpr (BLOCKS == 1 || L == LAST) return 0;
+    else return run.rank * OWN[L];
+}
+
+template <int L> __device__ __forceinline__ int own_units(const Run &run) {
+    if constexpr (BLOCKS == 1 || L == LAST) return OUTPUTS[L];
+    else return max(0, min(OWN[L], OUTPUTS[L] - first_unit<L>(run)));
+}
+
+// Waits for the team's threads in this block.
+__device__ __forceinline__ void meet() {
+    if constexpr (THREADS == 32) __syncwarp();
+    else __syncthreads();
+}
+
+// Waits for the whole team; what was written to the board before is seen after it.
+__device__ __forceinline__ void meet_all() {
+    if constexpr (BLOCKS == 1) meet();
+    else {
+        __threadfence();
+        asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+}
+
+template <int WIDTH, class T> __device__ __forceinline__ T lane_sum(T x) {
+#pragma unroll
+    for (int offset = WIDTH / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(ALL, x, offset);
+    return x;
+}
+
+// The sum over the team's threads in this block, for all of them.
+template <class T> __device__ __forceinline__ T block_sum(const Run &run, T x) {
+    x = lane_sum<32>(x);
+    if constexpr (WARPS == 1) return x;
+    T *scratch = desk<T>(run, SCRATCH_AT);
+    meet();
+    if (run.thread % 32 == 0) scratch[run.thread / 32] = x;
+    meet();
+    T total = 0;
+    for (int warp = 0; warp < WARPS; warp++) total += scratch[warp];
+    return total;
+}
+
+// The sum over the whole team; `slot`, 0 or 1, must differ from the call before.
+__device__ __forceinline__ real team_sum(const Run &run, real x, int slot) {
+    x = block_sum(run, x);
+    if constexpr (BLOCKS == 1) return x;
+    real *told = board<real>(run, TOLD_AT) + slot * BLOCKS;
+    if (run.thread == 0) __stcg(told + run.rank, x);
+    meet_all();
+    real total = 0;
+    for (int rank = 0; rank < BLOCKS; rank++) total += __ldcg(told + rank);
+    return total;
+}
+
+// The place of the smallest of a block's values (x of index i for each thread), ties to the lower index.
+__device__ __forceinline__ int block_lowest(const Run &run, real x, int i) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        real other = __shfl_xor_sync(ALL, x, offset);
+        int j = __shfl_xor_sync(ALL, i, offset);
+        if (other < x || (other == x && j < i)) x = other, i = j;
+    }
+    if constexpr (WARPS == 1) return i;
+    real *values = desk<real>(run, SCRATCH_AT);
+    int *places = desk<int>(run, SCRATCH_AT) + 64;
+    meet();
+    if (run.thread % 32 == 0) values[run.thread / 32] = x, places[run.thread / 32] = i;
+    meet();
+    x = values[0], i = places[0];
+    for (int warp = 1; warp < WARPS; warp++)
+        if (values[warp] < x || (values[warp] == x && places[warp] < i)) x = values[warp], i = places[warp];
+    return i;
+}
+
+// ---------------------------------------------------------------------------------------------------- random numbers
+
+struct Words {
+    u32 w[4];
+};
+
+// Philox4x32-10 with the counters and keys of neoteny.rng.
+__device__ __forceinline__ Words philox(u64 seed, u32 row, int step, u32 purpose, u32 block) {
+    u32 c0 = block, c1 = row, c2 = u32(step), c3 = purpose, k0 = u32(seed), k1 = u32(seed >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        u32 high0 = __umulhi(c0, 0xD2511F53u), low0 = c0 * 0xD2511F53u;
+        u32 high1 = __umulhi(c2, 0xCD9E8D57u), low1 = c2 * 0xCD9E8D57u;
+        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return {c0, c1, c2, c3};
+}
+
+__device__ __forceinline__ double unit(u32 word) { return (double(word) + 0.5) * 2.3283064365386963e-10; }
+
+// A pair of normal numbers from a pair of words.
+__device__ __forceinline__ void box_muller(u32 a, u32 b, real &x, real &y) {
+    if constexpr (sizeof(real) == 8) {
+        double radius = sqrt(-2.0 * log(unit(a))), angle = 6.283185307179586 * unit(b);
+        x = radius * cos(angle), y = radius * sin(angle);
+    } else {
+        float radius = sqrtf(-2.0f * logf(float(unit(a)))), s, c;
+        sincospif(2.0f * float(unit(b)), &s, &c);
+        x = radius * c, y = radius * s;
+    }
+}

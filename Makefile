@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | clean. The first of them builds .venv; changing the requirements rebuilds it.
+# make demo | test | grid | lint | bench | clean. The first of them builds .venv; changing the requirements rebuilds it.
 PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export NEOTENY_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test test-slow grid lint format bench clean
 
 demo: $(STAMP)
 	$(BIN)/neoteny run examples/demo.py --out results/demo
@@ -20,6 +20,9 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+grid: $(STAMP)
+	PYTHONPATH=src:tests $(BIN)/python tests/kernel_grid.py --jobs $(JOBS) $(GRID)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -34,6 +37,7 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/stacking.py
+	$(BIN)/python benchmarks/online.py
 
 $(STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv

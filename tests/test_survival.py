@@ -18,6 +18,8 @@ from suite import Zygote, kill, wait_until, write_experiment
 from neoteny.engine.store import Results
 
 KILLS = 20
+SLOW = ("--kernel", "reference")
+"""The library, so that there is time for something to happen."""
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +48,18 @@ def fill(ballast: Path) -> None:
             file.write(b"x" * 512)
 
 
-def test_twenty_kills_leave_the_table_of_an_uninterrupted_run(tmp_path: Path, zygote: Zygote) -> None:
-    experiment = write_experiment(tmp_path / "kills.py", tasks=300, examples=25, first=2)  # CBP with Adam alone
+@pytest.mark.parametrize(("kernel", "tasks"), [("reference", 300), ("auto", 1500)])
+def test_twenty_kills_leave_the_table_of_an_uninterrupted_run(
+    tmp_path: Path, zygote: Zygote, kernel: str, tasks: int
+) -> None:
+    experiment = write_experiment(tmp_path / "kills.py", tasks=tasks, examples=25, first=2)  # CBP with Adam alone
     log = tmp_path / "log.txt"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert zygote.run("run", experiment, "--jobs", "1", "--out", whole, output=log) == 0, log.read_text()
+    run = ("run", experiment, "--jobs", "1", "--kernel", kernel)
+    assert zygote.run(*run, "--out", whole, output=log) == 0, log.read_text()
 
     draw = random.Random(0)
-    command = ("run", experiment, "--jobs", "1", "--out", killed, "--checkpoint-seconds", "0")
+    command = (*run, "--out", killed, "--checkpoint-seconds", "0")
     reached = 0
     for _ in range(KILLS):
         process = zygote.start(*command, output=log)
@@ -76,8 +82,8 @@ def test_control_c_saves_and_the_same_command_goes_on(tmp_path: Path, zygote: Zy
     experiment = write_experiment(tmp_path / "stop.py", tasks=60, examples=25)
     log = tmp_path / "log.txt"
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert zygote.run("run", experiment, "--jobs", "1", "--out", whole, output=log) == 0, log.read_text()
-    command = ("run", experiment, "--jobs", "1", "--out", stopped)
+    assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0, log.read_text()
+    command = ("run", experiment, *SLOW, "--jobs", "1", "--out", stopped)
     process = zygote.start(*command, output=log)
     wait_until(lambda: any(entry["updates"] for entry in Results(stopped).progress().values()))
     os.kill(process, signal.SIGINT)
@@ -93,8 +99,8 @@ def test_two_processes_share_a_folder(tmp_path: Path, zygote: Zygote) -> None:
     experiment = write_experiment(tmp_path / "two.py", tasks=40, examples=25)
     log = tmp_path / "log.txt"
     alone, shared = tmp_path / "alone", tmp_path / "shared"
-    assert zygote.run("run", experiment, "--jobs", "1", "--out", alone, output=log) == 0
-    command = ("run", experiment, "--jobs", "1", "--out", shared)
+    assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", alone, output=log) == 0
+    command = ("run", experiment, *SLOW, "--jobs", "1", "--out", shared)
     processes = [zygote.start(*command, output=log) for _ in range(2)]
     assert [zygote.wait(process) for process in processes] == [0, 0], log.read_text()
     assert_same(shared, alone)
@@ -104,8 +110,8 @@ def test_workers_stop_when_their_parent_is_killed(tmp_path: Path, zygote: Zygote
     experiment = write_experiment(tmp_path / "workers.py", tasks=60, examples=50)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     log = tmp_path / "log.txt"
-    assert zygote.run("run", experiment, "--jobs", "1", "--out", whole, output=log) == 0
-    command = [sys.executable, "-m", "neoteny", "run", experiment, "--out", killed, "--jobs", "2"]
+    assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0
+    command = [sys.executable, "-m", "neoteny", "run", experiment, *SLOW, "--out", killed, "--jobs", "2"]
     parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     results = Results(killed)
     wait_until(lambda: sum(entry["updates"] > 0 for entry in results.progress().values()) == 2, 120)
@@ -126,8 +132,8 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, zygote: Zygote) -> None:
         experiment = write_experiment(tmp_path / "full.py", tasks=40, examples=25)
         log = tmp_path / "log.txt"
         whole, full = tmp_path / "whole", small / "results"
-        assert zygote.run("run", experiment, "--jobs", "1", "--out", whole, output=log) == 0
-        command = ("run", experiment, "--jobs", "1", "--out", full, "--checkpoint-seconds", "0")
+        assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0
+        command = ("run", experiment, *SLOW, "--jobs", "1", "--out", full, "--checkpoint-seconds", "0")
         process = zygote.start(*command, output=log)
         wait_until(lambda: newest(full) > 0)
         fill(small / "ballast")
@@ -147,8 +153,8 @@ def test_a_limit_on_files_loses_nothing(tmp_path: Path, zygote: Zygote) -> None:
     experiment = write_experiment(tmp_path / "limit.py", tasks=40, examples=25)
     log = tmp_path / "log.txt"
     whole, limited = tmp_path / "whole", tmp_path / "limited"
-    assert zygote.run("run", experiment, "--jobs", "1", "--out", whole, output=log) == 0
-    command = ("run", experiment, "--jobs", "1", "--out", limited, "--checkpoint-seconds", "0")
+    assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0
+    command = ("run", experiment, *SLOW, "--jobs", "1", "--out", limited, "--checkpoint-seconds", "0")
     short = tmp_path / "short.txt"
     assert zygote.run(*command, output=short, file_limit=6000) == 1
     assert "Finished runs are kept" in short.read_text()
@@ -164,8 +170,8 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
     experiment = write_experiment(tmp_path / "damage.py", tasks=100, examples=25, first=2)
     log = tmp_path / "log.txt"
     whole, damaged = tmp_path / "whole", tmp_path / "damaged"
-    assert zygote.run("run", experiment, "--jobs", "1", "--out", whole, output=log) == 0
-    command = ("run", experiment, "--jobs", "1", "--out", damaged, "--checkpoint-seconds", "0")
+    assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0
+    command = ("run", experiment, *SLOW, "--jobs", "1", "--out", damaged, "--checkpoint-seconds", "0")
     process = zygote.start(*command, output=log)
     wait_until(lambda: newest(damaged) >= 3)
     kill(process)

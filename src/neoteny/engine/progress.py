@@ -135,7 +135,7 @@ def status_text(results: Results) -> str:
     entries = {
         key: entry
         for key, entry in entries.items()
-        if results.is_finished(key) or not finished.issuperset(entry["runs"])
+        if results.is_finished(key) or (entry["state"] != "split" and not finished.issuperset(entry["runs"]))
     }  # the runs of the others were finished in other stacks
     for key, entry in entries.items():
         state = _state(results, key, entry)

@@ -139,7 +139,11 @@ class Worker:
                     if not mine or self.results.is_finished(one.stack_id):
                         continue
                     taken = True
-                    failure = self._train(one)
+                    try:
+                        failure = self._train(one)
+                    except torch.OutOfMemoryError:
+                        stacks = [each for each in stacks if each is not one] + self._split(one)
+                        break  # the list that is walked has changed
                     if failure:
                         failures[one.stack_id] = failure
             if not taken:
@@ -155,7 +159,10 @@ class Worker:
             _Session(self, one).run()
         except (Stopped, KeyboardInterrupt):
             raise
-        except Exception as error:  # one stack's failure must not end the others
+        except Exception as error:
+            if isinstance(error, torch.OutOfMemoryError) and len(one.runs) > 1:
+                raise
+            # One stack's failure must not end the others.
             text = f"{one.name}: {type(error).__name__}: {error}"
             with contextlib.suppress(StoreError):
                 before = self.results.progress().get(one.stack_id) or begin_progress(one)
@@ -163,6 +170,20 @@ class Worker:
                 self.results.write_progress(one.stack_id, {**before, "state": "failed", "error": text, "trace": trace})
             return text
         return None
+
+    def _split(self, one: StackOfRuns) -> list[StackOfRuns]:
+        """Two halves of a stack that does not fit into the device's memory; they begin anew."""
+        half = len(one.runs) // 2
+        parts = [StackOfRuns(one.sweep, runs) for runs in (one.runs[:half], one.runs[half:])]
+        self.say(
+            f"{one.name}: {len(one.runs)} runs do not fit into the memory of {self.device.type}; they are trained as "
+            f"{half} and {len(one.runs) - half}."
+        )
+        before = self.results.progress().get(one.stack_id) or begin_progress(one)
+        self.results.write_progress(one.stack_id, {**before, "state": "split"})
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return parts
 
 
 class _Session:
@@ -318,6 +339,8 @@ def plan_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[StackOf
     begun = []
     for stack_id, entry in results.progress().items():
         if entry["state"] == "finished" or results.is_finished(stack_id):
+            continue
+        if entry["state"] == "split" and not finished.issuperset(entry["runs"]):
             continue
         if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
             results.checkpoints(stack_id).clear()

@@ -224,7 +224,11 @@ def _shape(packed: Packed, scales: Sequence[float]) -> Shape:
         return np.array([max(value, 0) for value in values], dtype=np.uint64)
 
     return Shape(
-        *(unsigned(getattr(layout, name)) for name in ("inputs", "outputs", "stride", "weight", "bias")),
+        unsigned(layout.inputs),
+        unsigned(layout.outputs),
+        unsigned(layout.stride),
+        unsigned(layout.weight),
+        unsigned(layout.bias),
         unsigned(layout.scale),
         unsigned(layout.shift),
         unsigned(layout.unit),

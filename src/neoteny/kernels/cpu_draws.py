@@ -7,14 +7,22 @@ the check for it keeps loops from being vectorised.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from neoteny.jit import compiler
 
-compiled = compiler()
-if compiled is None:
-    raise ImportError("The CPU kernel needs numba: pip install numba.")
+
+def _compiler() -> Callable[..., Any]:
+    found = compiler()
+    if found is None:
+        raise ImportError("The CPU kernel needs numba: pip install numba.")
+    return found
+
+
+compiled = _compiler()
 
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MULTIPLIER0, _MULTIPLIER1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

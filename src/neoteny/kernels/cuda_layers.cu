@@ -13,6 +13,7 @@ template <int L> struct Matrix {
     static constexpr int DEEP = CHUNKS <= LANES ? 1 : CHUNKS <= 2 * LANES ? 2 : CHUNKS <= 3 * LANES ? 3 : 4;
     static constexpr int TILE = LANES * DEEP * VECTOR;  // columns of one pass
     static constexpr int TILES = (COLUMNS + TILE - 1) / TILE;
+    static constexpr bool DIRECT = (BLOCKS == 1 || BY_ROWS) && TILES == 1;  // one sum is the whole gradient of an input
     static constexpr int GROUPS = THREADS / LANES;
     static constexpr int MOST = BY_ROWS ? OWN[L > 0 ? L - 1 : 0] : INPUTS[L];
     static constexpr int EACH = (MOST + GROUPS - 1) / GROUPS;
@@ -39,8 +40,8 @@ template <int L, int KIND = 0> __device__ __forceinline__ real *matrix(const Run
     return from + WEIGHT[L] + first_unit<L>(run);
 }
 
-template <int L> __device__ __forceinline__ index *row_list(const Run &run) {
-    return desk<index>(run, ROW_AT[L]) + (L == 0 ? run.parity * INPUTS[0] : 0);
+template <int L> __device__ __forceinline__ row_index *row_list(const Run &run) {
+    return desk<row_index>(run, ROW_AT[L]) + (L == 0 ? run.parity * INPUTS[0] : 0);
 }
 
 template <int L> __device__ __forceinline__ real *value_list(const Run &run) {
@@ -81,7 +82,7 @@ template <int L> __device__ __forceinline__ void forward(const Run &run, real *o
     using M = Matrix<L>;
     constexpr int ROWS = M::ROWS_FORWARD;
     const int lane = run.thread % M::LANES, group = run.thread / M::LANES, count = run.count[L];
-    const index *rows = row_list<L>(run);
+    const row_index *rows = row_list<L>(run);
     const real *values = value_list<L>(run), *weights = matrix<L>(run);
 #pragma unroll 1
     for (int tile = 0; tile < M::TILES; tile++) {
@@ -127,10 +128,15 @@ __device__ __forceinline__ real stepped(const Run &run, real w, real gradient, r
     return w - length * m / (root(s) * width + real(EPS));
 }
 
-// Where the sum over a row goes: straight to the unit above, or to the board as one block's share.
+// Where the sum over a row goes: straight to the unit above, or to the board as one block's share (`receive` goes on).
 template <int L> __device__ __forceinline__ void deliver(const Run &run, int at, int kind, int row, real x, bool more) {
     if constexpr (BLOCKS == 1 || Matrix<L>::BY_ROWS) {
-        real *to = desk<real>(run, at) + row - first_row<L>(run);
+        int unit = row - first_row<L>(run);
+        real *to = desk<real>(run, at) + unit;
+        if (Matrix<L>::DIRECT && kind == 0) {
+            real slope = desk<real>(run, SLOPE_AT[L - 1])[unit];
+            x = slope == real(0) ? real(0) : x * run.before * slope;
+        }
         *to = more ? *to + x : x;
     } else {
         real *to = board<real>(run, SHARE_AT[L]) + (kind * BLOCKS + run.rank) * STRIDE[L - 1] + row;
@@ -148,7 +154,7 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
     constexpr bool YOUNG = ADAM && REPLACES;
     const int lane = run.thread % M::LANES, group = run.thread / M::LANES;
     const int count = LISTED ? run.count[L] : own_rows<L>(run), first = LISTED ? 0 : first_row<L>(run);
-    const index *rows = row_list<L>(run);
+    const row_index *rows = row_list<L>(run);
     const real *values = LISTED ? value_list<L>(run) : desk<real>(run, X_AT[L]);
     const real *gradients = desk<real>(run, G_AT[L]);
     real *weights = matrix<L>(run), *firsts = matrix<L, 1>(run), *seconds = matrix<L, 2>(run);

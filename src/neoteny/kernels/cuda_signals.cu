@@ -90,7 +90,8 @@ template <int L> __device__ __forceinline__ void respond(const Run &run) {
             __stcg(told, value), __stcg(told + STRIDE[L], slope);
         }
     }
-    meet_all();
+    if constexpr (BLOCKS > 1 && L + 1 < LAST) meet_all();
+    else if constexpr (OWN[L] > THREADS) meet();  // else `list` reads what the same thread wrote
 }
 
 // Lists the inputs of layer L that are not zero, or whose gradient is not; every warp looks at one stretch of them.
@@ -101,7 +102,7 @@ template <int L> __device__ __forceinline__ void list(Run &run) {
     const int units = HEARD ? INPUTS[L] : own_units<L - 1>(run), first = first_row<L>(run);
     const real *h = desk<real>(run, H_AT[L - 1]), *slopes = desk<real>(run, SLOPE_AT[L - 1]);
     const real *told = board<real>(run, HEARD ? SIGNAL_AT[L - 1] : 0);
-    index *rows = row_list<L>(run);
+    row_index *rows = row_list<L>(run);
     real *values = value_list<L>(run);
     const int warp = run.thread / 32, lane = run.thread % 32;
     int *counts = desk<int>(run, COUNTS_AT);
@@ -135,7 +136,7 @@ template <int L> __device__ __forceinline__ void list(Run &run) {
     for (int part = 0; part < STRETCH / 32; part++) {
         if (masks[part] >> lane & 1) {
             int at = place + __popc(masks[part] & ((1u << lane) - 1));
-            rows[at] = index(first + warp * STRETCH + part * 32 + lane), values[at] = found[part];
+            rows[at] = row_index(first + warp * STRETCH + part * 32 + lane), values[at] = found[part];
         }
         place += __popc(masks[part]);
     }

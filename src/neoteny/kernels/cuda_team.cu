@@ -59,6 +59,7 @@ struct Run {
     int parity;  // of the update: which half of a double buffer is in use
     int count[LAYERS];
     real scale[LAYERS];
+    real before;  // the lazy scale of a matrix before its update
     real length, width;  // Adam's corrections for what was never reset
     double power1, power2;
     double due[LAYERS];

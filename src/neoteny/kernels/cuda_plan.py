@@ -1,0 +1,235 @@
+"""How the CUDA kernel is cut out for one learner: threads and blocks of a run, and where everything lies in memory.
+
+A team of threads trains a run: a warp for tiny networks, one block, or a cluster of blocks for large ones. All of it
+follows from the network, its options and the type of its numbers, never from the number of runs.
+
+Before this: `specification` and `packing`; after it: `cuda`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from neoteny.kernels.packing import Layout, layer_names
+from neoteny.kernels.specification import Specification, weight_count
+from neoteny.rng import purpose_code
+
+SHARED_MOST = 227 * 1024
+"""Bytes of shared memory that one block may have on the largest multiprocessors of today."""
+_RESERVED = 1024  # of each block, by the driver
+_SHARED_ALL = 228 * 1024
+_TINY_WEIGHTS = 2048
+_LARGE_WEIGHTS = 250_000
+
+
+@dataclass(frozen=True)
+class Team:
+    """The threads of a run.
+
+    Attributes:
+        threads: of each block that belong to the run.
+        blocks: of a run's cluster.
+        teams: runs in one block.
+        in_flight: 16-byte reads that each thread has under way.
+        blocks_per_multiprocessor: for the compiler's choice of registers.
+    """
+
+    threads: int
+    blocks: int = 1
+    teams: int = 1
+    in_flight: int = 8
+    blocks_per_multiprocessor: int = 1
+
+    @staticmethod
+    def of(specification: Specification) -> Team:
+        """The team for a network."""
+        weights, widths = weight_count(specification.widths), specification.widths
+        if weights <= _TINY_WEIGHTS and max(widths) <= 128:
+            return Team(32, teams=4, blocks_per_multiprocessor=8)
+        if weights > _LARGE_WEIGHTS and specification.hidden > 0 and min(widths[1:-1]) > 16:
+            return Team(512, blocks=4)
+        return Team(256, blocks_per_multiprocessor=2)
+
+
+@dataclass
+class Memory:
+    """A stretch of bytes that is handed out piece by piece, each aligned for vector operations."""
+
+    size: int = 0
+    offsets: dict[str, list[int]] = field(default_factory=dict)
+
+    def take(self, name: str, sizes: Sequence[int]) -> None:
+        """Room for one array a layer; no bytes: offset -1."""
+        places = self.offsets.setdefault(name, [])
+        for size in sizes:
+            places.append(self.size if size > 0 else -1)
+            self.size += -(-size // 16) * 16
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The cut of the kernel for one learner.
+
+    Attributes:
+        own: columns of each layer that a block owns.
+        desk: working memory of a block, `board`: what the blocks of a run share.
+        desk_inside: whether the desk is in shared memory.
+    """
+
+    team: Team
+    own: tuple[int, ...]
+    desk: Memory
+    board: Memory
+    desk_inside: bool
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of one block."""
+        return self.desk.size * self.team.teams if self.desk_inside else 0
+
+    @staticmethod
+    def of(specification: Specification, item: int, dense: bool, team: Team | None = None) -> Cut:
+        """The cut for numbers of `item` bytes; `dense`: whether every weight changes at every update."""
+        layout, team = Layout.of(specification), team or Team.of(specification)
+        vector, last = 16 // item, specification.layers - 1
+        narrow = tuple(-(-outputs // vector) * vector for outputs in layout.outputs)
+        own = narrow
+        if team.blocks > 1:
+            own = (*(stride // team.blocks for stride in layout.stride[:last]), narrow[last])
+        desk = _desk(specification, layout, team, own, item, dense)
+        inside = desk.size * team.teams <= SHARED_MOST
+        moments = specification.optimizer
+        limit = _SHARED_ALL // team.blocks_per_multiprocessor - _RESERVED
+        places = [-1] * specification.layers
+        for layer in reversed(range(specification.layers)):
+            size = (1 + moments) * layout.inputs[layer] * own[layer] * item
+            if inside and team.blocks == 1 and (desk.size + size) * team.teams <= limit:
+                places[layer] = desk.size
+                desk.size += size
+        desk.offsets["MATRIX"] = places
+        return Cut(team, own, desk, _board(specification, layout, team, item), inside)
+
+
+def _desk(s: Specification, layout: Layout, team: Team, own: tuple[int, ...], item: int, dense: bool) -> Memory:
+    """Working memory of one block, in bytes."""
+    desk, hidden, last = Memory(), s.hidden, s.layers - 1
+    kinds, index = 1 + s.optimizer, 2 if max(s.widths) < 2**16 else 4
+    inputs = list(layout.inputs)
+    if team.blocks > 1:
+        inputs[last] = own[last - 1]
+
+    def units(each: int, wanted: bool = True) -> list[int]:
+        return [each * own[layer] if wanted and layer < hidden else 0 for layer in range(s.layers)]
+
+    twice = [2, *([1] * last)]  # the list of the first layer is written one example ahead
+    desk.take("ROW", [index * times * count for times, count in zip(twice, inputs, strict=True)])
+    desk.take("VALUE", [item * times * count for times, count in zip(twice, inputs, strict=True)])
+    desk.take("X", [item * count if dense else 0 for count in inputs])
+    desk.take("H", units(item))
+    desk.take("SLOPE", units(item))
+    desk.take("G", [item * count for count in own])
+    desk.take("BIAS", [item * kinds * count for count in own])
+    desk.take("NORM", units(8 * item, s.norm))  # y, root, gradients of gain and shift, mu, var, ey, e1
+    desk.take("GAIN", units(kinds * item, s.norm))
+    desk.take("MOVE", units(kinds * item, s.norm))
+    desk.take("SCALING", [16 if s.norm and layer < hidden else 0 for layer in range(s.layers)])
+    for name in ("MEAN", "UTILITY", "POWER", "IN", "OUT"):
+        desk.take(name, units(item, s.replaces))
+    desk.take("BORN", units(4, s.replaces))
+    aged = s.replaces and s.optimizer == 2
+    stride = [count if aged and layer < hidden else 0 for layer, count in enumerate(layout.stride)]
+    desk.take("AGE", [16 * count for count in stride])
+    desk.take("LENGTH", [item * count for count in stride])
+    desk.take("WIDTH", [item * count for count in stride])
+    most = max(layout.outputs[:hidden], default=1) if s.replaces else 1
+    for name, size in (("SCORE", item), ("CENTRE", item), ("CHOSEN", 4)):
+        desk.take(name, [size * most])
+    desk.take("Z", [item * own[last]])
+    desk.take("PARTIAL", [item * team.threads // 32 * max(_tile(count, item) for count in own)])
+    for name, size in (("SCRATCH", 512), ("COUNTS", 128), ("VERDICT", 16), ("LEVELS", 256 * item)):
+        desk.take(name, [size])
+    desk.take("PLACE", [index * s.widths[0]])
+    return desk
+
+
+def _tile(columns: int, item: int) -> int:
+    """Columns of a pass; see `Matrix` in cuda_layers.cu."""
+    vector = 16 // item
+    chunks = columns // vector
+    lanes = next(lanes for lanes in (1, 2, 4, 8, 16, 32) if lanes >= min(chunks, 32))
+    return vector * lanes * min(-(-chunks // lanes), 4)
+
+
+def _board(s: Specification, layout: Layout, team: Team, item: int) -> Memory:
+    """What the blocks of a run tell each other, in bytes; nothing for one block."""
+    board, hidden, blocks = Memory(), s.hidden, team.blocks if team.blocks > 1 else 0
+    stride = [count if blocks and layer < hidden else 0 for layer, count in enumerate(layout.stride)]
+    above = [0, *stride[: s.layers - 1]]
+    board.take("SIGNAL", [2 * item * count for count in stride])
+    board.take("SHARE", [2 * item * blocks * count for count in above])
+    board.take("OUTPUTS", [2 * item * blocks * layout.stride[-1]])
+    board.take("SCORES", [2 * item * max(stride)])
+    board.take("CHANGE", [item * blocks * max(s.widths)])
+    board.take("TOLD", [2 * item * blocks])
+    board.take("AGES", [8 * blocks * s.layers])
+    return board
+
+
+def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
+    """The first lines of the source: everything that is known before the kernel is compiled."""
+    layout, team, names = Layout.of(s), cut.team, layer_names(s)
+    numbers: dict[str, object] = {
+        "LAYERS": s.layers, "HIDDEN": s.hidden, "PARAMETERS": layout.parameters, "UNITS": layout.units,
+        "THREADS": team.threads, "BLOCKS": team.blocks, "TEAMS": team.teams, "IN_FLIGHT": team.in_flight,
+        "BLOCKS_AN_SM": team.blocks_per_multiprocessor, "ACTIVATION": s.activation, "LOSS": s.loss,
+        "OPTIMIZER": s.optimizer, "NORM": s.norm, "SHRINK": s.shrink, "NOISE": s.noise, "NOISE_FIRST": s.noise_first,
+        "DENSE": dense, "UTILITY": s.utility, "COMPENSATE": s.compensate, "COUNT_LAYER": s.count_layer,
+        "DESK_INSIDE": cut.desk_inside, "DESK_BYTES": cut.desk.size, "BOARD_BYTES": cut.board.size,
+        "INPUTS_MOST": max(s.widths),
+    }  # fmt: skip
+    reals = {
+        "FORWARD_DECAY": s.forward_decay, "BACKWARD_DECAY": s.backward_decay, "NORM_EPS": s.norm_eps,
+        "DROPOUT": s.dropout, "BETA1": s.beta1, "BETA2": s.beta2, "EPS": s.eps,
+    }  # fmt: skip
+    lists: dict[str, Sequence[int]] = {
+        "INPUTS": layout.inputs, "OUTPUTS": layout.outputs, "STRIDE": layout.stride, "WEIGHT": layout.weight,
+        "BIAS": layout.bias, "SCALE": layout.scale, "SHIFT": layout.shift, "UNIT": layout.unit, "OWN": cut.own,
+    }  # fmt: skip
+    norms = [f"norm{number + 1}" for number in range(s.layers)]
+    purposes = {
+        "WEIGHT": [f"{name}.weight" for name in names],
+        "UTILITY": [f"{name}/utility" for name in names],
+        "NOISE": [f"{name}.weight/perturb" for name in names],
+        "BIAS": [f"{name}.bias/perturb" for name in names],
+        "GAIN": [f"{name}.weight/perturb" for name in norms],
+        "MOVE": [f"{name}.bias/perturb" for name in norms],
+    }
+    lines = [f"typedef {'double' if item == 8 else 'float'} real;"]
+    lines.append(f"typedef unsigned {'short' if max(s.widths) < 2**16 else 'int'} row_index;")
+    lines.append(f"#define CLUSTER {f'__cluster_dims__({team.blocks}, 1, 1)' if team.blocks > 1 else ''}")
+    lines += [f"constexpr int {name} = {int(value)};" for name, value in numbers.items()]  # pyright: ignore
+    lines += [f"constexpr double {name} = {value!r};" for name, value in reals.items()]
+    lines.append(f"constexpr unsigned PURPOSE_DROPOUT = {purpose_code('dropout')}u;")
+    lines += [f"__device__ constexpr int {name}[] = {{{_joined(values)}}};" for name, values in lists.items()]
+    for name, texts in purposes.items():
+        codes = ", ".join(f"{purpose_code(text)}u" for text in texts)
+        lines.append(f"__device__ constexpr unsigned PURPOSE_{name}[] = {{{codes}}};")
+    lines.append(f"__device__ constexpr double BOUND[] = {{{', '.join(repr(float(bound)) for bound in (*bounds, 0.0))}}};")
+    for memory in (cut.desk, cut.board):
+        for name, places in memory.offsets.items():
+            if name in _PER_LAYER:
+                lines.append(f"__device__ constexpr int {name}_AT[] = {{{_joined(places)}}};")
+            else:
+                lines.append(f"constexpr int {name}_AT = {places[0]};")
+    return "\n".join(lines) + "\n"
+
+
+_PER_LAYER = {
+    "ROW", "VALUE", "X", "H", "SLOPE", "G", "BIAS", "NORM", "GAIN", "MOVE", "SCALING", "MEAN", "UTILITY", "POWER", "IN",
+    "OUT", "BORN", "AGE", "LENGTH", "WIDTH", "MATRIX", "SIGNAL", "SHARE",
+}  # fmt: skip
+
+
+def _joined(values: Sequence[int]) -> str:
+    return ", ".join(str(value) for value in values)

@@ -14,7 +14,8 @@ from neoteny import cli
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "examples" / "demo.py"
-SCRIPTS = sorted(path for path in (ROOT / "examples").glob("*.py") if path != DEMO)
+EXPERIMENTS = sorted(path for path in (ROOT / "examples").glob("*.py") if "def sweep(" in path.read_text())
+SCRIPTS = sorted(path for path in (ROOT / "examples").glob("*.py") if path not in EXPERIMENTS)
 SHOW_REPLACED = ("any_module.py", "drop_in.py")
 
 
@@ -59,6 +60,14 @@ def test_the_demo_is_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "[inconclusive]" in printed or "[holds]" in printed  # the verdicts
     assert printed.rstrip().endswith("report.html")  # the path of the page
     assert "examples/demo.py" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("path", [path for path in EXPERIMENTS if path != DEMO], ids=lambda path: path.name)
+def test_other_experiment_files_run_and_report(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert cli.main(["run", str(path), "--scale", "smoke", "--out", str(out), "--jobs", "1"]) == 0
+    assert cli.main(["report", str(out)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("report.html")
 
 
 def guide_block(name: str) -> str:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from neoteny.engine.side_by_side import SideBySide
-from neoteny.methods import L2, SGD, ContinualBackprop, ShrinkAndPerturb
+from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method, State
 from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking import Forward, Stack
@@ -39,7 +39,6 @@ def why_not(problem: Problem, methods: Sequence[Method]) -> str:
     """Why an update with these methods cannot be recorded, in a few words; "" if it can.
 
     Example:
-        >>> from neoteny.methods import Adam
         >>> from neoteny.problems import ContinualImageNet
         >>> why_not(ContinualImageNet(), (SGD(0.01, 0.9), ContinualBackprop()))
         ''
@@ -49,7 +48,7 @@ def why_not(problem: Problem, methods: Sequence[Method]) -> str:
     kinds = [type(method) for method in methods]
     for kind in kinds:
         if kind not in _RECORDABLE:
-            return f"{kind.__name__} counts its updates on the host" if kind.is_optimizer else f"{kind.__name__} is new"
+            return f"{kind.__name__} " + ("counts its updates on the host" if kind is Adam else "is not covered")
     return "ContinualBackprop twice" if kinds.count(ContinualBackprop) > 1 else ""
 
 

@@ -36,6 +36,8 @@ DESCRIPTIONS = {
 class Path(Protocol):
     """How a stack is trained."""
 
+    reason: str
+    """Why it does less than it could (a CUDA graph that could not be recorded), or ""."""
     block_updates: int
     """Updates to ask for at once. Numbers may depend on it in their last bits, so it is the same whenever asked."""
 
@@ -74,6 +76,7 @@ class ReferencePath:
         self._stack, self._stream, self._seeds, self._problem, self._dtype = stack, stream, list(seeds), problem, dtype
         self._device = stack.view.seeds.device
         self._plan: Plan | None = None
+        self.reason = ""
         self.block_updates = 0
 
     def plan(self, task: int) -> Plan:

@@ -287,7 +287,8 @@ class _Session:
     def _describe_path(self) -> str:
         run, kernel = self._one.runs[0], self._worker.kernel
         name, why = choose_path(kernel, run.problem, run.setting)
-        reason = f" ({why})" if why and kernel != "reference" else ""
+        why = self._training.reason or (why if kernel != "reference" else "")
+        reason = f" ({why})" if why else ""
         return f"{DESCRIPTIONS[name]} on {self._worker.device.type}{reason}"
 
     def _facts(self) -> dict[str, Any]:

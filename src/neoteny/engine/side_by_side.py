@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from neoteny.engine import pooling
 from neoteny.stacking import ELEMENTWISE, _StackedLinear
 
-STREAMS = 16
+STREAMS = 32
 Layers = Sequence[tuple[str, nn.Module]]
 
 

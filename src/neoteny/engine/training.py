@@ -51,6 +51,11 @@ class Training:
         self._block = 0
 
     @property
+    def reason(self) -> str:
+        """Why its path does not do what it could, in a few words; mostly there is none."""
+        return self._path.reason
+
+    @property
     def updates(self) -> int:
         """Updates of each run so far."""
         return self.task * self.problem.steps_per_task + self.step

@@ -23,6 +23,7 @@ from neoteny.kernels.specification import Numbers, Specification
 
 SOURCES = ("cuda_team.cu", "cuda_layers.cu", "cuda_signals.cu", "cuda_units.cu", "cuda_steps.cu", "online.cu")
 _FOLD = 0.125  # see cuda_team.cu: a smaller factor cannot be kept as a lazy scale
+_OPTIONS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
 _MOST_STEPS = 2**31 - 2**20  # steps are 32-bit numbers in the kernel
 
 
@@ -94,7 +95,10 @@ class CudaKernel:
             arrays = (table.start, table.feature, table.level, table.values, table.target)
             self._table = (table, [self._upload(array) for array in arrays])
         if self._task[0] is not examples:
-            self._task = (examples, [self._upload(array) for array in (examples.order, examples.place, examples.stream)])
+            self._task = (
+                examples,
+                [self._upload(array) for array in (examples.order, examples.place, examples.stream)],
+            )
         return self._table[1], self._task[1]
 
     def _upload(self, array: np.ndarray) -> Tensor:
@@ -128,12 +132,14 @@ def _function(text: str, shared_bytes: int, device: int) -> Any:
         most = cupy.cuda.runtime.deviceGetAttribute(97, device)  # cudaDevAttrMaxSharedMemoryPerBlockOptin
         if shared_bytes > min(most, SHARED_MOST):
             raise RuntimeError(f"The CUDA kernel needs {shared_bytes} bytes of shared memory a block; here are {most}.")
-        function = cupy.RawModule(code=text, options=("-std=c++17",), backend="nvrtc").get_function("online")
+        function = cupy.RawModule(code=text, options=_OPTIONS, backend="nvrtc").get_function("online")
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function
 
 
-def _launch(function: Any, device: torch.device, grid: int, threads: int, arguments: tuple[Any, ...], shared: int) -> None:
+def _launch(
+    function: Any, device: torch.device, grid: int, threads: int, arguments: tuple[Any, ...], shared: int
+) -> None:
     import cupy  # pyright: ignore[reportMissingImports]
 
     index = device.index or 0

@@ -17,9 +17,10 @@ template <int L> struct Matrix {
     static constexpr int GROUPS = THREADS / LANES;
     static constexpr int MOST = BY_ROWS ? OWN[L > 0 ? L - 1 : 0] : INPUTS[L];
     static constexpr int EACH = (MOST + GROUPS - 1) / GROUPS;
-    // Rows under way in each group.
-    static constexpr int ROWS_FORWARD = least(EACH, most(1, IN_FLIGHT / DEEP));
-    static constexpr int ROWS_BACK = least(EACH, most(1, IN_FLIGHT / DEEP / (1 + MOMENTS)));
+    // Rows under way in each group: in registers, or STAGES batches of them on their way to a ring in shared memory.
+    static constexpr bool RINGED = STAGES > 0 && !INSIDE && MOMENTS == 0;
+    static constexpr int ROWS_FORWARD = RINGED ? 1 : least(EACH, most(1, IN_FLIGHT / DEEP));
+    static constexpr int ROWS_BACK = RINGED ? 1 : least(EACH, most(1, IN_FLIGHT / DEEP / (1 + MOMENTS)));
 };
 
 template <int L> __device__ __forceinline__ int own_rows(const Run &run) {
@@ -54,6 +55,7 @@ __device__ __forceinline__ void over_groups(const Run &run, int tile, real (&sum
     using M = Matrix<L>;
     int lane = run.thread % M::LANES, warp = run.thread / 32;
     real *partial = desk<real>(run, PARTIAL_AT);
+    constexpr bool ALONE = WARPS == 1 && VECTOR == 1;  // every thread already has the totals of its own columns
 #pragma unroll
     for (int d = 0; d < M::DEEP; d++) {
         Chunk chunk;
@@ -64,9 +66,12 @@ __device__ __forceinline__ void over_groups(const Run &run, int tile, real (&sum
             for (int offset = M::LANES; offset < 32; offset *= 2) x += __shfl_xor_sync(ALL, x, offset);
             chunk.v[v] = x;
         }
-        if (run.thread % 32 < M::LANES)
+        int column = (tile * M::DEEP + d) * M::LANES + lane;
+        if (ALONE && run.thread < M::LANES && column < M::COLUMNS) take(column, chunk.v[0]);
+        if (!ALONE && run.thread % 32 < M::LANES)
             *reinterpret_cast<Chunk *>(partial + warp * M::TILE + (d * M::LANES + lane) * VECTOR) = chunk;
     }
+    if constexpr (ALONE) return;
     meet();
     int columns = min(M::TILE, M::COLUMNS - tile * M::TILE);
     for (int column = run.thread; column < columns; column += THREADS) {
@@ -77,30 +82,75 @@ __device__ __forceinline__ void over_groups(const Run &run, int tile, real (&sum
     }
 }
 
+// Rows of a matrix on their way to this thread: `begin`, then `row` for one after the other.
+template <int L> struct Ring {
+    using M = Matrix<L>;
+    const Run &run;
+    const real *weights;
+    int tile, stage = 0;
+
+    __device__ __forceinline__ Ring(const Run &run, const real *weights, int tile) : run(run), weights(weights), tile(tile) {}
+
+    __device__ __forceinline__ Chunk *slot(int stage, int d) const {
+        return desk<Chunk>(run, PARTIAL_AT) + (stage * M::DEEP + d) * THREADS + run.thread;
+    }
+
+    // Asks for a row (-1: zeros); `any`: whether any thread of the block asks for one.
+    __device__ __forceinline__ void ask(int row, bool any, int ahead) {
+        int to = stage + ahead < STAGES ? stage + ahead : stage + ahead - STAGES;
+        if (any)
+#pragma unroll
+            for (int d = 0; d < M::DEEP; d++) {
+                int chunk = (tile * M::DEEP + d) * M::LANES + run.thread % M::LANES;
+                bool wanted = row >= 0 && chunk < M::CHUNKS;
+                copy_ahead(slot(to, d), weights + (wanted ? row * M::PITCH + chunk * VECTOR : 0), wanted);
+            }
+        end_batch();
+    }
+
+    __device__ __forceinline__ void take(Chunk (&w)[M::DEEP]) {
+        copies_left<STAGES - 1>();
+#pragma unroll
+        for (int d = 0; d < M::DEEP; d++) w[d] = *slot(stage, d);
+        stage = stage + 1 < STAGES ? stage + 1 : 0;
+    }
+};
+
 // Products of the listed rows with their values, one for each own column, into `out`.
 template <int L> __device__ __forceinline__ void forward(const Run &run, real *out) {
     using M = Matrix<L>;
-    constexpr int ROWS = M::ROWS_FORWARD;
+    constexpr int ROWS = M::ROWS_FORWARD, STEP = M::GROUPS * ROWS;
     const int lane = run.thread % M::LANES, group = run.thread / M::LANES, count = run.count[L];
     const row_index *rows = row_list<L>(run);
     const real *values = value_list<L>(run), *weights = matrix<L>(run);
 #pragma unroll 1
     for (int tile = 0; tile < M::TILES; tile++) {
         real sum[M::DEEP][VECTOR] = {};
+        Ring<L> ring(run, weights, tile);
+        auto ask = [&](int base, int ahead) {
+            int k = base + group;
+            ring.ask(k < count ? int(rows[k]) : -1, base < count, ahead);
+        };
+        if constexpr (M::RINGED)
+            for (int ahead = 0; ahead < STAGES - 1; ahead++) ask(ahead * STEP, ahead);
 #pragma unroll 1
-        for (int base = 0; base < count; base += M::GROUPS * ROWS) {
+        for (int base = 0; base < count; base += STEP) {
             Chunk w[ROWS][M::DEEP];
             real x[ROWS];
+            if constexpr (M::RINGED) ask(base + (STAGES - 1) * STEP, STAGES - 1);
 #pragma unroll
             for (int u = 0; u < ROWS; u++) {
                 int k = base + u * M::GROUPS + group;
                 x[u] = k < count ? values[k] : real(0);
-                const real *from = weights + (k < count ? int(rows[k]) * M::PITCH : 0);
+                if constexpr (M::RINGED) ring.take(w[u]);
+                else {
+                    const real *from = weights + (k < count ? int(rows[k]) * M::PITCH : 0);
 #pragma unroll
-                for (int d = 0; d < M::DEEP; d++) {
-                    int chunk = (tile * M::DEEP + d) * M::LANES + lane;
-                    if (k < count && chunk < M::CHUNKS) w[u][d] = *reinterpret_cast<const Chunk *>(from + chunk * VECTOR);
-                    else w[u][d] = Chunk{};
+                    for (int d = 0; d < M::DEEP; d++) {
+                        int chunk = (tile * M::DEEP + d) * M::LANES + lane;
+                        bool wanted = k < count && chunk < M::CHUNKS;
+                        w[u][d] = wanted ? *reinterpret_cast<const Chunk *>(from + chunk * VECTOR) : Chunk{};
+                    }
                 }
             }
 #pragma unroll
@@ -110,6 +160,7 @@ template <int L> __device__ __forceinline__ void forward(const Run &run, real *o
 #pragma unroll
                     for (int v = 0; v < VECTOR; v++) sum[d][v] += x[u] * w[u][d].v[v];
         }
+        if constexpr (M::RINGED) meet();  // the ring lies where the sums over groups go
         over_groups<L>(run, tile, sum, [&](int column, real total) { out[column] = total; });
         if constexpr (M::TILES > 1) meet();
     }
@@ -150,7 +201,7 @@ template <int L, bool BACK, bool UPDATE, bool IN, bool OUT>
 __device__ __forceinline__ void sweep(const Run &run, real factor) {
     using M = Matrix<L>;
     constexpr bool LISTED = UPDATE && !DENSE;
-    constexpr int ROWS = M::ROWS_BACK;
+    constexpr int ROWS = M::ROWS_BACK, STEP = M::GROUPS * ROWS;
     constexpr bool YOUNG = ADAM && REPLACES;
     const int lane = run.thread % M::LANES, group = run.thread / M::LANES;
     const int count = LISTED ? run.count[L] : own_rows<L>(run), first = LISTED ? 0 : first_row<L>(run);
@@ -173,8 +224,16 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
                     widths[d] = *reinterpret_cast<const Chunk *>(desk<real>(run, WIDTH_AT[L]) + unit);
                 }
         }
+        Ring<L> ring(run, weights, tile);
+        auto ask = [&](int base, int ahead) {
+            int k = base + group;
+            ring.ask(k >= count ? -1 : LISTED ? int(rows[k]) : first + k, base < count, ahead);
+        };
+        if constexpr (M::RINGED)
+            for (int ahead = 0; ahead < STAGES - 1; ahead++) ask(ahead * STEP, ahead);
 #pragma unroll 1
-        for (int base = 0; base < count; base += M::GROUPS * ROWS) {
+        for (int base = 0; base < count; base += STEP) {
+            if constexpr (M::RINGED) ask(base + (STAGES - 1) * STEP, STAGES - 1);
             Chunk w[ROWS][M::DEEP], m[ROWS][M::DEEP], s[ROWS][M::DEEP];
             real x[ROWS], total[ROWS] = {}, size[ROWS] = {};
             int row[ROWS];
@@ -184,14 +243,17 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
                 bool here = k < count;
                 row[u] = !here ? -1 : LISTED ? int(rows[k]) : first + k;
                 if constexpr (UPDATE) x[u] = here ? values[k] * (LISTED ? factor : real(1)) : real(0);
+                if constexpr (M::RINGED) ring.take(w[u]);
+                else {
 #pragma unroll
-                for (int d = 0; d < M::DEEP; d++) {
-                    int chunk = (tile * M::DEEP + d) * M::LANES + lane, at = row[u] * M::PITCH + chunk * VECTOR;
-                    w[u][d] = m[u][d] = s[u][d] = Chunk{};
-                    if (here && chunk < M::CHUNKS) {
-                        w[u][d] = *reinterpret_cast<const Chunk *>(weights + at);
-                        if constexpr (UPDATE && MOMENTS > 0) m[u][d] = *reinterpret_cast<const Chunk *>(firsts + at);
-                        if constexpr (UPDATE && MOMENTS > 1) s[u][d] = *reinterpret_cast<const Chunk *>(seconds + at);
+                    for (int d = 0; d < M::DEEP; d++) {
+                        int chunk = (tile * M::DEEP + d) * M::LANES + lane, at = row[u] * M::PITCH + chunk * VECTOR;
+                        w[u][d] = m[u][d] = s[u][d] = Chunk{};
+                        if (here && chunk < M::CHUNKS) {
+                            w[u][d] = *reinterpret_cast<const Chunk *>(weights + at);
+                            if constexpr (UPDATE && MOMENTS > 0) m[u][d] = *reinterpret_cast<const Chunk *>(firsts + at);
+                            if constexpr (UPDATE && MOMENTS > 1) s[u][d] = *reinterpret_cast<const Chunk *>(seconds + at);
+                        }
                     }
                 }
             }
@@ -243,6 +305,7 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
         }
         if constexpr (IN) {
             real *incoming = desk<real>(run, IN_AT[L]);
+            if constexpr (M::RINGED) meet();
             over_groups<L>(run, tile, in, [&](int column, real total) {
                 incoming[column] = LISTED ? incoming[column] + total : total;
             });

@@ -9,7 +9,7 @@ Before this: `specification` and `packing`; after it: `cuda`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from neoteny.kernels.packing import Layout, layer_names
 from neoteny.kernels.specification import Specification, weight_count
@@ -31,7 +31,8 @@ class Team:
         threads: of each block that belong to the run.
         blocks: of a run's cluster.
         teams: runs in one block.
-        in_flight: 16-byte reads that each thread has under way.
+        in_flight: 16-byte reads that each thread has under way in registers.
+        stages: rows that each group of threads has under way to shared memory instead; 0: none.
         blocks_per_multiprocessor: for the compiler's choice of registers.
     """
 
@@ -40,6 +41,11 @@ class Team:
     teams: int = 1
     in_flight: int = 8
     blocks_per_multiprocessor: int = 1
+    stages: int = 0
+
+    def vector(self, item: int) -> int:
+        """Numbers that a thread reads at once."""
+        return 1 if self.threads == 32 else 16 // item
 
     @staticmethod
     def of(specification: Specification) -> Team:
@@ -48,7 +54,7 @@ class Team:
         if weights <= _TINY_WEIGHTS and max(widths) <= 128:
             return Team(32, teams=4, blocks_per_multiprocessor=8)
         if weights > _LARGE_WEIGHTS and specification.hidden > 0 and min(widths[1:-1]) > 16:
-            return Team(512, blocks=4)
+            return Team(512, blocks=4, stages=3 if specification.optimizer == 0 else 0)
         return Team(256, blocks_per_multiprocessor=2)
 
 
@@ -92,13 +98,15 @@ class Cut:
     def of(specification: Specification, item: int, dense: bool, team: Team | None = None) -> Cut:
         """The cut for numbers of `item` bytes; `dense`: whether every weight changes at every update."""
         layout, team = Layout.of(specification), team or Team.of(specification)
-        vector, last = 16 // item, specification.layers - 1
+        vector, last = team.vector(item), specification.layers - 1
         narrow = tuple(-(-outputs // vector) * vector for outputs in layout.outputs)
         own = narrow
         if team.blocks > 1:
             own = (*(stride // team.blocks for stride in layout.stride[:last]), narrow[last])
         desk = _desk(specification, layout, team, own, item, dense)
         inside = desk.size * team.teams <= SHARED_MOST
+        if team.stages and not inside:
+            return Cut.of(specification, item, dense, replace(team, stages=0))
         moments = specification.optimizer
         limit = _SHARED_ALL // team.blocks_per_multiprocessor - _RESERVED
         places = [-1] * specification.layers
@@ -106,7 +114,7 @@ class Cut:
             size = (1 + moments) * layout.inputs[layer] * own[layer] * item
             if inside and team.blocks == 1 and (desk.size + size) * team.teams <= limit:
                 places[layer] = desk.size
-                desk.size += size
+                desk.size += -(-size // 16) * 16
         desk.offsets["MATRIX"] = places
         return Cut(team, own, desk, _board(specification, layout, team, item), inside)
 
@@ -142,23 +150,35 @@ def _desk(s: Specification, layout: Layout, team: Team, own: tuple[int, ...], it
     desk.take("AGE", [16 * count for count in stride])
     desk.take("LENGTH", [item * count for count in stride])
     desk.take("WIDTH", [item * count for count in stride])
-    most = max(layout.outputs[:hidden], default=1) if s.replaces else 1
-    for name, size in (("SCORE", item), ("CENTRE", item), ("CHOSEN", 4)):
-        desk.take(name, [size * most])
     desk.take("Z", [item * own[last]])
-    desk.take("PARTIAL", [item * team.threads // 32 * max(_tile(count, item) for count in own)])
+    vector = team.vector(item)
+    partial = item * team.threads // 32 * max(_tile(count, vector) for count in own)
+    if team.stages and s.optimizer == 0:  # the ring of rows; sums over groups of threads come after it
+        partial = max(partial, team.stages * team.threads * 16 * max(_deep(count, vector) for count in own))
+    most = -(-max(layout.outputs[:hidden], default=0) // 4) * 4 if s.replaces else 0
+    desk.take("PARTIAL", [max(partial, (2 * item + 4) * most)])
+    # The choice of units and the sums over groups of threads are never under way at the same time.
+    for number, name in enumerate(("SCORE", "CENTRE", "CHOSEN")):
+        desk.offsets[name] = [desk.offsets["PARTIAL"][0] + number * item * most]
     for name, size in (("SCRATCH", 512), ("COUNTS", 128), ("VERDICT", 16), ("LEVELS", 256 * item)):
         desk.take(name, [size])
     desk.take("PLACE", [index * s.widths[0]])
     return desk
 
 
-def _tile(columns: int, item: int) -> int:
-    """Columns of a pass; see `Matrix` in cuda_layers.cu."""
-    vector = 16 // item
-    chunks = columns // vector
-    lanes = next(lanes for lanes in (1, 2, 4, 8, 16, 32) if lanes >= min(chunks, 32))
-    return vector * lanes * min(-(-chunks // lanes), 4)
+def _lanes(columns: int, vector: int) -> int:
+    """Threads that read one row; see `Matrix` in cuda_layers.cu."""
+    return next(lanes for lanes in (1, 2, 4, 8, 16, 32) if lanes >= min(columns // vector, 32))
+
+
+def _deep(columns: int, vector: int) -> int:
+    """How many vectors of a row each of them reads at a time."""
+    return min(-(-(columns // vector) // _lanes(columns, vector)), 4)
+
+
+def _tile(columns: int, vector: int) -> int:
+    """Columns of one pass."""
+    return vector * _lanes(columns, vector) * _deep(columns, vector)
 
 
 def _board(s: Specification, layout: Layout, team: Team, item: int) -> Memory:
@@ -186,7 +206,7 @@ def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence
         "OPTIMIZER": s.optimizer, "NORM": s.norm, "SHRINK": s.shrink, "NOISE": s.noise, "NOISE_FIRST": s.noise_first,
         "DENSE": dense, "UTILITY": s.utility, "COMPENSATE": s.compensate, "COUNT_LAYER": s.count_layer,
         "DESK_INSIDE": cut.desk_inside, "DESK_BYTES": cut.desk.size, "BOARD_BYTES": cut.board.size,
-        "INPUTS_MOST": max(s.widths),
+        "INPUTS_MOST": max(s.widths), "STAGES": team.stages,
     }  # fmt: skip
     reals = {
         "FORWARD_DECAY": s.forward_decay, "BACKWARD_DECAY": s.backward_decay, "NORM_EPS": s.norm_eps,
@@ -215,7 +235,9 @@ def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence
     for name, texts in purposes.items():
         codes = ", ".join(f"{purpose_code(text)}u" for text in texts)
         lines.append(f"__device__ constexpr unsigned PURPOSE_{name}[] = {{{codes}}};")
-    lines.append(f"__device__ constexpr double BOUND[] = {{{', '.join(repr(float(bound)) for bound in (*bounds, 0.0))}}};")
+    lines.append(
+        f"__device__ constexpr double BOUND[] = {{{', '.join(repr(float(bound)) for bound in (*bounds, 0.0))}}};"
+    )
     for memory in (cut.desk, cut.board):
         for name, places in memory.offsets.items():
             if name in _PER_LAYER:

@@ -9,7 +9,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-constexpr int VECTOR = 16 / sizeof(real);
+constexpr int VECTOR = THREADS == 32 ? 1 : 16 / sizeof(real);  // a warp's networks are too narrow for vectors
 constexpr int LAST = LAYERS - 1;
 constexpr int WARPS = THREADS / 32;
 constexpr bool MOMENTUM = OPTIMIZER == 1;
@@ -41,7 +41,7 @@ __device__ __forceinline__ real infinite() {
     return sizeof(real) == 8 ? real(__longlong_as_double(0x7FF0000000000000LL)) : real(__int_as_float(0x7F800000));
 }
 
-struct alignas(16) Chunk {
+struct alignas(VECTOR * sizeof(real)) Chunk {
     real v[VECTOR];
 };
 
@@ -100,6 +100,20 @@ __device__ __forceinline__ void meet_all() {
         __threadfence();
         asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
     }
+}
+
+// Copies 16 bytes to shared memory while the thread goes on, or puts zeros there. `copies_left<N>` waits until at most N
+// of its batches are under way.
+__device__ __forceinline__ void copy_ahead(void *to, const void *from, bool wanted) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from)), "r"(wanted ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void end_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <int N> __device__ __forceinline__ void copies_left() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 template <int WIDTH, class T> __device__ __forceinline__ T lane_sum(T x) {

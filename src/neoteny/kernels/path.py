@@ -60,6 +60,7 @@ class KernelPath:
         # Sums are taken anew when a block begins, so its length is a matter of the network alone: the numbers of a run
         # must not depend on its neighbours.
         low, high = _BLOCK_UPDATES
+        self.reason = ""
         self.block_updates = int(np.clip(_BLOCK_WEIGHTS // weight_count(specification.widths), low, high))
         self.read()
 

@@ -8,14 +8,18 @@ from typing import Any
 
 
 @functools.cache
-def compiler() -> Callable[..., Any] | None:
+def compiler(cache: bool = True) -> Callable[..., Any] | None:
     """A decorator that compiles a function, or None where numba is not installed.
 
     "reassoc" lets sums use vector registers; NaN and infinity keep their meaning, and a division by zero gives one of
     them: the check that Python makes instead would keep loops from being vectorised.
+
+    Args:
+        cache: keep the machine code on disk. It is looked up by the function's own file, so not for functions that are
+            called from other files: those would go on with the old code after a change.
     """
     try:
         import numba  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
-    return numba.njit(fastmath={"reassoc", "contract"}, error_model="numpy", cache=True, nogil=True)
+    return numba.njit(fastmath={"reassoc", "contract"}, error_model="numpy", cache=cache, nogil=True)

@@ -1,134 +1,32 @@
 """The CPU kernel: a block of updates of many runs in one compiled call, runs shared out among threads.
 
-Every run is trained by itself, from its first update of the block to its last, so its numbers depend neither on its
-neighbours nor on the number of threads. The loops over weights are in `cpu_layers`, continual backpropagation in
-`cpu_units`, normalisation in `cpu_norm`, random draws in `cpu_draws`.
+Every run is trained from its first update of the block to its last without looking at the others, so its numbers depend
+neither on its neighbours nor on the number of threads. `cpu_wide` trains one run at a time, `cpu_narrow` many runs of a
+narrow network side by side.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from neoteny.kernels import cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units
-from neoteny.kernels.cpu_draws import add_noise_to_matrix, add_noise_to_vector, compiled, uniforms
-from neoteny.kernels.cpu_layers import (
-    activate,
-    adam_all,
-    back,
-    back_and_update,
-    back_update_and_sum,
-    cross_entropy,
-    forward,
-    list_rows,
-    squared_error,
-    update,
-    update_all,
-    update_and_sum,
-    update_vector,
-)
+from neoteny.jit import compiler
+from neoteny.kernels import cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units, cpu_wide
+from neoteny.kernels.cpu_arguments import as_array, inputs_of, options_of, rates_of, shape_of, state_of
 from neoteny.kernels.cpu_narrow import LANES, train_group
-from neoteny.kernels.cpu_norm import normalize, normalize_back
-from neoteny.kernels.cpu_units import choose, measure, release, renew, sum_matrix
+from neoteny.kernels.cpu_wide import train_run
 from neoteny.kernels.due import due_counts
 from neoteny.kernels.examples import Examples
-from neoteny.kernels.packing import Packed, layer_names
+from neoteny.kernels.packing import Packed
 from neoteny.kernels.specification import LOSSES, Numbers, Specification
-from neoteny.rng import purpose_code
 
-_ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 _NARROW = 32
-_FOLD = 0.125
-"""A lazy scale below this is multiplied into the weights at once."""
-
-
-class Shape(NamedTuple):
-    """`packing.Layout` as uint64 arrays, and the codes of the draws' purposes for each layer."""
-
-    inputs: np.ndarray
-    outputs: np.ndarray
-    stride: np.ndarray
-    weight: np.ndarray
-    bias: np.ndarray
-    scale: np.ndarray
-    shift: np.ndarray
-    unit: np.ndarray
-    purposes: np.ndarray  # (6, layers): weight, utility, perturbed weight, bias, norm scale, norm shift
-    bounds: np.ndarray  # float64: of new weights
-
-
-class Options(NamedTuple):
-    """`Specification` as numbers; see there."""
-
-    activation: int
-    loss: int
-    optimizer: int
-    norm: bool
-    forward_decay: float
-    backward_decay: float
-    norm_eps: float
-    dropout: float
-    shrink: bool
-    noise: bool
-    noise_first: bool
-    utility: int
-    compensate: bool
-    beta1: float
-    beta2: float
-    eps: float
-    sums_in: bool
-    sums_out: bool
-    dropout_purpose: int
-
-
-class State(NamedTuple):
-    """`Packed` as arrays."""
-
-    parameters: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    mean: np.ndarray
-    utility: np.ndarray
-    power: np.ndarray
-    born: np.ndarray
-    buffers: np.ndarray
-    dropout_seed: np.ndarray
-    seeds: np.ndarray
-    replaced: np.ndarray
-
-
-class Rates(NamedTuple):
-    """`Numbers` as arrays."""
-
-    step_size: np.ndarray
-    momentum: np.ndarray
-    shrink: np.ndarray
-    noise_std: np.ndarray
-    threshold: np.ndarray
-    decay: np.ndarray
-
-
-class Inputs(NamedTuple):
-    """`Examples` as arrays."""
-
-    start: np.ndarray
-    feature: np.ndarray
-    level: np.ndarray
-    values: np.ndarray
-    target: np.ndarray
-    order: np.ndarray
-    place: np.ndarray
-    stream: np.ndarray
-    mask: np.ndarray
 
 
 class CpuKernel:
@@ -142,38 +40,20 @@ class CpuKernel:
     def __init__(self, packed: Packed, numbers: Numbers, scales: Sequence[float], threads: int = 1) -> None:
         self.threads = threads
         self._packed, self._numbers = packed, numbers
-        self._shape = _shape(packed, scales)
-        self._options = _options(packed.specification)
-        self._rates = Rates(
-            numbers.step_size,
-            numbers.momentum,
-            numbers.shrink,
-            numbers.noise_std,
-            numbers.maturity_threshold,
-            numbers.decay_rate,
-        )
-        self._one = _array(torch.ones(1, dtype=packed.parameters.dtype))
+        self._shape = shape_of(packed, scales)
+        self._options = options_of(packed.specification)
+        self._rates = rates_of(numbers)
+        self._one = as_array(torch.ones(1, dtype=packed.parameters.dtype))
 
     def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         packed = self._packed
         runs = len(packed.seeds)
         due = due_counts(packed, self._numbers, stop - start)
         total, broken = np.zeros(runs), np.full(runs, -1, dtype=np.int64)
-        table = examples.table
-        inputs = Inputs(
-            table.start,
-            table.feature,
-            table.level,
-            table.values,
-            table.target,
-            examples.order,
-            examples.place,
-            examples.stream,
-            table.mask,
-        )
-        narrow = len(table.mask) > 0 and _is_narrow(packed.specification)
+        inputs = inputs_of(examples)
+        narrow = len(inputs.mask) > 0 and _is_narrow(packed.specification)
         train = _train_groups() if narrow else _train_runs()
-        arguments = (self._shape, self._options, _state(packed), self._rates, inputs, due, packed.step)
+        arguments = (self._shape, self._options, state_of(packed), self._rates, inputs, due, packed.step)
         at_once = LANES if narrow else max(1, runs // (4 * self.threads))
 
         def work(first: int) -> None:
@@ -187,81 +67,6 @@ class CpuKernel:
         return total, broken
 
 
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().numpy()
-
-
-def _state(packed: Packed) -> State:
-    return State(
-        _array(packed.parameters),
-        _array(packed.first),
-        _array(packed.second),
-        _array(packed.mean_activation),
-        _array(packed.utility),
-        _array(packed.decay_power),
-        _array(packed.born),
-        _array(packed.buffers),
-        _array(packed.dropout_seed),
-        _array(packed.seeds),
-        packed.replaced,
-    )
-
-
-def _shape(packed: Packed, scales: Sequence[float]) -> Shape:
-    layout, specification = packed.layout, packed.specification
-    names = layer_names(specification)
-    norms = [f"norm{number}" for number in range(1, len(names) + 1)]
-    purposes = [
-        [f"{name}.weight" for name in names],
-        [f"{name}/utility" for name in names],
-        [f"{name}.weight/perturb" for name in names],
-        [f"{name}.bias/perturb" for name in names],
-        [f"{name}.weight/perturb" for name in norms],
-        [f"{name}.bias/perturb" for name in norms],
-    ]
-
-    def unsigned(values: Sequence[int]) -> np.ndarray:
-        return np.array([max(value, 0) for value in values], dtype=np.uint64)
-
-    return Shape(
-        unsigned(layout.inputs),
-        unsigned(layout.outputs),
-        unsigned(layout.stride),
-        unsigned(layout.weight),
-        unsigned(layout.bias),
-        unsigned(layout.scale),
-        unsigned(layout.shift),
-        unsigned(layout.unit),
-        np.array([[purpose_code(text) for text in row] for row in purposes], dtype=np.uint64),
-        np.array([*scales, 0.0]),
-    )
-
-
-def _options(specification: Specification) -> Options:
-    s = specification
-    return Options(
-        s.activation,
-        s.loss,
-        s.optimizer,
-        s.norm,
-        s.forward_decay,
-        s.backward_decay,
-        s.norm_eps,
-        s.dropout,
-        s.shrink,
-        s.noise,
-        s.noise_first,
-        s.utility,
-        s.compensate,
-        s.beta1,
-        s.beta2,
-        s.eps,
-        s.utility in (0, 3),
-        s.utility in (0, 1, 2, 4),
-        purpose_code("dropout"),
-    )
-
-
 def _is_narrow(specification: Specification) -> bool:
     """Whether runs are better trained side by side than one by one."""
     s = specification
@@ -269,9 +74,16 @@ def _is_narrow(specification: Specification) -> bool:
     return plain and max(s.widths) <= _NARROW
 
 
+def _entry(function: Callable[..., None]) -> Callable[..., None]:
+    """Compile a function that is called from Python; its machine code is kept on disk."""
+    compile_ = compiler()
+    assert compile_ is not None
+    return compile_(function)
+
+
 def _fingerprint() -> str:
-    """Stands for the sources of all compiled functions: numba's cache on disk looks at a function's own file only."""
-    modules = (cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units)
+    """Stands for the sources of all compiled functions; as part of an entry it keeps its cache from growing stale."""
+    modules = (cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units, cpu_wide)
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 
@@ -280,7 +92,7 @@ def _train_groups() -> Callable[..., None]:
     """The compiled entry for narrow networks."""
     fingerprint = _fingerprint()
 
-    @compiled
+    @_entry
     def train_groups(
         first_run, last_run, shape, options, state, rates, inputs, due, step, start, stop, total, broken, unit_value
     ):  # pragma: no cover - compiled
@@ -299,7 +111,7 @@ def _train_runs() -> Callable[..., None]:
     """The compiled entry for all other networks."""
     fingerprint = _fingerprint()
 
-    @compiled
+    @_entry
     def train_runs(
         first_run, last_run, shape, options, state, rates, inputs, due, step, start, stop, total, broken, unit_value
     ):  # pragma: no cover - compiled
@@ -309,304 +121,3 @@ def _train_runs() -> Callable[..., None]:
             train_run(run, shape, options, state, rates, inputs, due, step, start, stop, total, broken, unit_value)
 
     return train_runs
-
-
-@compiled
-def train_run(
-    run_number, shape, options, state, rates, inputs, due, step, start, stop, total, broken, unit_value
-):  # pragma: no cover - compiled
-    """One run's updates start to stop - 1 of a task; `step`: updates before them."""
-    run = np.uint64(run_number)
-    # Once, not in the loop: reading an array out of a tuple counts references.
-    n_in, n_out, strides, weights, biases = shape.inputs, shape.outputs, shape.stride, shape.weight, shape.bias
-    norm_scale, norm_shift, units = shape.scale, shape.shift, shape.unit
-    order, starts, place, feature = inputs.order, inputs.start, inputs.place, inputs.feature
-    level, levels, targets = inputs.level, inputs.values, inputs.target
-    mean, utility, power, born = state.mean, state.utility, state.power, state.born
-    buffers, dropout_seed = state.buffers, state.dropout_seed
-    one = unit_value[0]
-    zero = one - one
-    layers = np.uint64(len(n_in))
-    last = layers - _ONE
-    width = np.uint64(max(n_in.max(), strides.max()))
-    p = state.parameters[run]
-    first, second = state.first[run], state.second[run]
-    size = (layers + _ONE, width)
-    rows = np.zeros(size, np.uint64)
-    values, z, h, slope, g = (
-        np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype),
-        np.zeros(size, p.dtype),
-    )  # fmt: skip
-    incoming, outgoing = np.zeros(size, p.dtype), np.zeros(size, p.dtype)
-    y, root, for_scale, for_shift = (
-        np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype),
-    )  # fmt: skip
-    less = one - one * (rates.step_size[run] * rates.shrink[run])
-    lazy = options.shrink and options.optimizer == 0 and not options.noise and less > _FOLD
-    dense = options.optimizer > 0 or options.noise or (options.shrink and not lazy)
-    replaces = options.utility >= 0
-    x = np.zeros(size, p.dtype)
-    length, widths = np.zeros((_TWO * layers, width), p.dtype), np.zeros((_TWO * layers, width), p.dtype)
-    power1, power2 = np.zeros((_TWO * layers, width)), np.zeros((_TWO * layers, width))
-    instant, score, returned = np.zeros(width, p.dtype), np.zeros(width, p.dtype), np.zeros(width, p.dtype)
-    draws, words = np.zeros(width + np.uint64(4)), np.zeros((4, width))
-    chosen, places = np.zeros(layers * width, np.uint64), np.zeros(layers + _ONE, np.int64)
-    count, scale, scaling = np.zeros(layers, np.uint64), np.full(layers, one), np.full(layers, one)
-
-    # A product with a float64 is a float64: constants take the parameters' type by way of an array.
-    c = np.empty(10, p.dtype)
-    c[0], c[1], c[2] = rates.step_size[run], rates.momentum[run], rates.shrink[run]
-    c[3], c[4], c[5], c[6] = 1.0 - options.beta1, 1.0 - options.beta2, options.beta1, options.beta2
-    c[7], c[8], c[9] = options.eps, rates.decay[run], 1.0 / (1.0 - options.dropout)
-    step_size, momentum, shrink, gain1, gain2, decay1, decay2, eps, decay, keep = (
-        c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9],
-    )  # fmt: skip
-    largest, tiny = np.finfo(p.dtype).max, np.finfo(p.dtype).tiny
-    fan_in, fan_out = np.empty(layers, p.dtype), np.empty(layers, p.dtype)
-    for layer in range(layers):
-        fan_in[layer], fan_out[layer] = 1.0 / n_in[layer], 1.0 / n_out[layer]
-    sums = replaces and not dense and (options.sums_in or options.sums_out)
-    stream = np.uint64(inputs.stream[run])
-    seed = np.uint64(state.seeds[run])
-
-    if sums:
-        for layer in range(layers):
-            sum_matrix(p, weights[layer], n_in[layer], strides[layer], layer, incoming, outgoing)
-    if options.optimizer == 2:
-        for side in range(_TWO * layers):
-            born_layer = np.int64(side // _TWO) - 1 + np.int64(side % _TWO)
-            for j in range(width):
-                age = np.int64(step)
-                if replaces and 0 <= born_layer < np.int64(last) and j < n_out[born_layer]:
-                    age -= born[run, units[born_layer] + j]
-                power1[side, j], power2[side, j] = options.beta1**age, options.beta2**age
-
-    for k in range(start, stop):
-        now = np.uint64(step + (k - start) + 1)
-        example = order[stream, k]
-        begin = np.uint64(starts[example])
-        count[0] = np.uint64(starts[example + 1]) - begin
-        for e in range(count[0]):
-            rows[_ZERO, e] = np.uint64(place[stream, np.uint64(feature[begin + e])])
-            values[_ZERO, e] = levels[level[begin + e]]
-
-        for layer in range(layers):
-            n = n_out[layer]
-            forward(
-                p, weights[layer], strides[layer], biases[layer], scale[layer], rows, values, count[layer],
-                layer, z,
-            )  # fmt: skip
-            if layer == last:
-                break
-            unit = units[layer]
-            if options.norm:
-                scaling[layer] = normalize(
-                    z, layer, n, unit, buffers, run, p, norm_scale[layer], norm_shift[layer],
-                    one * options.forward_decay, one * options.norm_eps, y, root, one,
-                )  # fmt: skip
-            activate(options.activation, z, layer, n, h, slope, one)
-            if options.dropout > 0.0:
-                uniforms(
-                    np.uint64(dropout_seed[run, layer]), _ZERO, now - _ONE, np.uint64(options.dropout_purpose), n,
-                    draws,
-                )  # fmt: skip
-                for j in range(n):
-                    factor = keep if draws[j] > options.dropout else zero
-                    h[layer, j] = h[layer, j] * factor if factor > zero else zero
-                    slope[layer, j] *= factor
-            count[layer + _ONE] = list_rows(h, slope, layer, n, rows, values)
-
-        target = targets[example]
-        if options.loss == 0:
-            loss = squared_error(z, last, n_out[last], target, g, one)
-            total[run] += loss
-        else:
-            loss, right = cross_entropy(z, last, n_out[last], target, g, one)
-            total[run] += 1.0 if right else 0.0
-        if not abs(loss) <= largest:
-            broken[run] = k
-            break
-
-        if dense:
-            _fill(x, _ZERO, n_in[0], rows, values, count[0], zero)
-        if options.optimizer == 2:
-            _advance_corrections(power1, power2, length, widths, step_size, options.beta1, options.beta2, n_in, strides)
-        for backwards in range(layers):
-            layer = last - backwards
-            at, stride, n = weights[layer], strides[layer], count[layer]
-            if options.norm and layer < last:
-                normalize_back(
-                    g, layer, n_out[layer], units[layer], buffers, run, p, norm_scale[layer],
-                    scaling[layer], one * (1.0 - options.backward_decay), y, root, for_scale, for_shift, one,
-                )  # fmt: skip
-            if dense:
-                if layer > _ZERO:
-                    back(p, at, stride, rows, n, g, layer, returned)
-                    _fill(x, layer, n_in[layer], rows, values, n, zero)
-                if options.optimizer == 2:
-                    adam_all(
-                        p, first, second, at, n_in[layer], stride, x, g, layer, shrink, gain1, gain2, decay1,
-                        decay2, eps, length, widths,
-                    )  # fmt: skip
-                else:
-                    update_all(
-                        p, first, at, n_in[layer], stride, x, g, layer, step_size, shrink, momentum
-                    )  # fmt: skip
-            else:
-                if lazy and scale[layer] * less < _FOLD:
-                    _fold(p, at, n_in[layer] * stride, scale[layer])
-                    scale[layer] = one
-                    if sums:
-                        sum_matrix(p, at, n_in[layer], stride, layer, incoming, outgoing)
-                before = scale[layer]
-                if lazy:
-                    scale[layer] *= less
-                factor = step_size / scale[layer]
-                if layer == _ZERO:
-                    if sums and options.sums_in:
-                        update_and_sum(p, at, stride, rows, values, n, g, layer, factor, incoming)
-                    else:
-                        update(p, at, stride, rows, values, n, g, layer, factor)
-                elif sums:
-                    back_update_and_sum(
-                        p, at, stride, rows, values, n, g, layer, factor, returned, incoming, outgoing
-                    )  # fmt: skip
-                else:
-                    back_and_update(p, at, stride, rows, values, n, g, layer, factor, returned)
-                for r in range(n if layer > _ZERO else _ZERO):
-                    returned[r] *= before
-            side = _TWO * layer + _ONE
-            update_vector(
-                p, first, second, biases[layer], n_out[layer], g, layer, options.optimizer, step_size, shrink,
-                momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
-            )  # fmt: skip
-            if options.norm and layer < last:
-                update_vector(
-                    p, first, second, norm_scale[layer], n_out[layer], for_scale, layer, options.optimizer,
-                    step_size, shrink, momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
-                )  # fmt: skip
-                update_vector(
-                    p, first, second, norm_shift[layer], n_out[layer], for_shift, layer, options.optimizer,
-                    step_size, shrink, momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
-                )  # fmt: skip
-            if layer > _ZERO:
-                above = layer - _ONE
-                for j in range(strides[above]):
-                    g[above, j] = zero
-                for r in range(n):
-                    j = rows[layer, r]
-                    g[above, j] = returned[r] * slope[above, j]
-
-        if options.noise and options.noise_first:
-            _perturb(p, shape, options.norm, seed, now, rates.noise_std[run], one, words)
-        if replaces:
-            if dense and (options.sums_in or options.sums_out):
-                for layer in range(layers):
-                    sum_matrix(
-                        p, weights[layer], n_in[layer], strides[layer], layer, incoming, outgoing
-                    )  # fmt: skip
-            for layer in range(last):
-                measure(
-                    options.utility, h, layer, units[layer], n_out[layer], mean, utility,
-                    power, run, decay, incoming, scale[layer] * fan_in[layer], outgoing,
-                    scale[layer + _ONE] * fan_out[layer + _ONE], instant, largest, one,
-                )  # fmt: skip
-            any_due = False
-            for layer in range(last):
-                any_due |= due[run, layer, k - start] > 0
-            if any_due:
-                _replace(
-                    run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second,
-                    scale, incoming, outgoing, power1, power2, largest, tiny, score, draws, chosen, places, one,
-                )  # fmt: skip
-        if options.noise and not options.noise_first:
-            _perturb(p, shape, options.norm, seed, now, rates.noise_std[run], one, words)
-
-    if lazy:
-        for layer in range(layers):
-            _fold(p, weights[layer], n_in[layer] * strides[layer], scale[layer])
-
-
-@compiled
-def _fold(p, at, count, scale):  # pragma: no cover - compiled
-    for j in range(count):
-        p[at + j] *= scale
-
-
-@compiled
-def _fill(x, layer, inputs, rows, values, count, zero):  # pragma: no cover - compiled
-    """x[layer] = the listed values, zero elsewhere."""
-    for i in range(inputs):
-        x[layer, i] = zero
-    for k in range(count):
-        x[layer, rows[layer, k]] = values[layer, k]
-
-
-@compiled
-def _advance_corrections(
-    power1, power2, length, width, step_size, beta1, beta2, n_in, strides
-):  # pragma: no cover - compiled
-    """Adam's corrections one update later, for the units on both sides of every matrix."""
-    for layer in range(np.uint64(len(n_in))):
-        for half in range(2):
-            side = _TWO * layer + np.uint64(half)
-            units = n_in[layer] if half == 0 else strides[layer]
-            for j in range(units):
-                power1[side, j] *= beta1
-                power2[side, j] *= beta2
-                length[side, j] = step_size / (1.0 - power1[side, j])
-                width[side, j] = 1.0 / math.sqrt(1.0 - power2[side, j])
-
-
-@compiled
-def _perturb(p, shape, norm, seed, step, noise_std, one, words):  # pragma: no cover - compiled
-    for layer in range(np.uint64(len(shape.inputs))):
-        outputs = shape.outputs[layer]
-        add_noise_to_matrix(
-            p, shape.weight[layer], shape.inputs[layer], outputs, shape.stride[layer], seed, step,
-            shape.purposes[2, layer], noise_std, one, words,
-        )  # fmt: skip
-        add_noise_to_vector(p, shape.bias[layer], outputs, seed, step, shape.purposes[3, layer], noise_std, one)
-        if norm and layer < np.uint64(len(shape.inputs)) - _ONE:
-            add_noise_to_vector(p, shape.scale[layer], outputs, seed, step, shape.purposes[4, layer], noise_std, one)
-            add_noise_to_vector(p, shape.shift[layer], outputs, seed, step, shape.purposes[5, layer], noise_std, one)
-
-
-@compiled
-def _replace(
-    run, shape, options, state, threshold, due, k, step, seed, p, first, second, scale, incoming, outgoing, power1,
-    power2, largest, tiny, score, draws, chosen, places, one,
-):  # pragma: no cover - compiled  # fmt: skip
-    """Choose the units that are due in every layer, then replace them, in forward order."""
-    last = np.uint64(len(shape.inputs)) - _ONE
-    for layer in range(last):
-        places[layer + _ONE] = places[layer]
-        if due[run, layer, k] == 0:
-            continue
-        choose(
-            options.utility, shape.unit[layer], shape.outputs[layer], state.utility, state.power, state.born, run,
-            due[run, layer, k], threshold, step, seed, shape.purposes[1, layer], largest, score, draws, chosen,
-            np.uint64(places[layer]), one,
-        )  # fmt: skip
-        places[layer + _ONE] += due[run, layer, k]
-    for layer in range(last):
-        after = layer + _ONE
-        for c in range(places[layer], places[after]):
-            j = chosen[np.uint64(c)]
-            release(
-                p, shape.weight[after], shape.stride[after], shape.unit[layer], shape.bias[after], shape.outputs[after],
-                scale[after], layer, j, state.mean, state.power, run, options.compensate, first, second, incoming,
-                outgoing, tiny, one,
-            )  # fmt: skip
-        for c in range(places[layer], places[after]):
-            j = chosen[np.uint64(c)]
-            renew(
-                p, shape.weight[layer], shape.stride[layer], shape.unit[layer], shape.bias[layer], shape.inputs[layer],
-                scale[layer], shape.bounds[layer], layer, j, state.mean, state.utility, state.power, state.born, run,
-                step, seed, shape.purposes[0, layer], first, second, incoming, outgoing, one,
-            )  # fmt: skip
-            if options.optimizer == 2:
-                by_output, by_input = _TWO * layer + _ONE, _TWO * after
-                power1[by_output, j] = power2[by_output, j] = 1.0
-                power1[by_input, j] = power2[by_input, j] = 1.0
-            state.replaced[run, layer] += 1

@@ -16,7 +16,7 @@ from neoteny.jit import compiler
 
 
 def _compiler() -> Callable[..., Any]:
-    found = compiler()
+    found = compiler(cache=False)
     if found is None:
         raise ImportError("The CPU kernel needs numba: pip install numba.")
     return found

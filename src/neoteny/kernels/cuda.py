@@ -56,6 +56,7 @@ class CudaKernel:
         self._board = torch.zeros(max(16, runs * cut.board.size), dtype=torch.uint8, device=device)
         outside = 0 if cut.desk_inside else runs * cut.team.blocks * cut.desk.size
         self._desk = torch.zeros(max(16, outside), dtype=torch.uint8, device=device)
+        self._stream = torch.cuda.Stream(device)
         self._table: tuple[Table | None, list[Tensor]] = (None, [])
         self._task: tuple[Examples | None, list[Tensor]] = (None, [])
 

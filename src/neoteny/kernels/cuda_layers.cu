@@ -17,11 +17,29 @@ template <int L> struct Matrix {
     static constexpr int GROUPS = THREADS / LANES;
     static constexpr int MOST = BY_ROWS ? OWN[L > 0 ? L - 1 : 0] : INPUTS[L];
     static constexpr int EACH = (MOST + GROUPS - 1) / GROUPS;
+    static constexpr int BUSY = MOST > 16 ? 32 : MOST > 8 ? 16 : MOST > 4 ? 8 : MOST > 2 ? 4 : MOST;
+    static constexpr int SPAN = least(32, LANES * BUSY);  // lanes of a warp that ever have a row
     // Rows under way in each group: in registers, or STAGES batches of them on their way to a ring in shared memory.
     static constexpr bool RINGED = STAGES > 0 && !INSIDE && MOMENTS == 0;
     static constexpr int ROWS_FORWARD = RINGED ? 1 : least(EACH, most(1, IN_FLIGHT / DEEP));
     static constexpr int ROWS_BACK = RINGED ? 1 : least(EACH, most(1, IN_FLIGHT / DEEP / (1 + MOMENTS)));
 };
+
+__device__ __forceinline__ Chunk hload(const real *p) {
+#if HINT & 1
+    if constexpr (sizeof(real) == 4) { float4 f = __ldcs(reinterpret_cast<const float4 *>(p)); return *reinterpret_cast<Chunk *>(&f); }
+#endif
+    return *reinterpret_cast<const Chunk *>(p);
+}
+__device__ __forceinline__ void hstore(real *p, Chunk c) {
+#if HINT & 2
+    if constexpr (sizeof(real) == 4) { __stcs(reinterpret_cast<float4 *>(p), *reinterpret_cast<float4 *>(&c)); return; }
+#endif
+#if HINT & 4
+    if constexpr (sizeof(real) == 4) { __stcg(reinterpret_cast<float4 *>(p), *reinterpret_cast<float4 *>(&c)); return; }
+#endif
+    *reinterpret_cast<Chunk *>(p) = c;
+}
 
 template <int L> __device__ __forceinline__ int own_rows(const Run &run) {
     if constexpr (Matrix<L>::BY_ROWS) return own_units<L - 1>(run);
@@ -63,7 +81,7 @@ __device__ __forceinline__ void over_groups(const Run &run, int tile, real (&sum
         for (int v = 0; v < VECTOR; v++) {
             real x = sum[d][v];
 #pragma unroll
-            for (int offset = M::LANES; offset < 32; offset *= 2) x += __shfl_xor_sync(ALL, x, offset);
+            for (int offset = M::LANES; offset < M::SPAN; offset *= 2) x += __shfl_xor_sync(ALL, x, offset);
             chunk.v[v] = x;
         }
         int column = (tile * M::DEEP + d) * M::LANES + lane;
@@ -149,7 +167,7 @@ template <int L> __device__ __forceinline__ void forward(const Run &run, real *o
                     for (int d = 0; d < M::DEEP; d++) {
                         int chunk = (tile * M::DEEP + d) * M::LANES + lane;
                         bool wanted = k < count && chunk < M::CHUNKS;
-                        w[u][d] = wanted ? *reinterpret_cast<const Chunk *>(from + chunk * VECTOR) : Chunk{};
+                        w[u][d] = wanted ? hload(from + chunk * VECTOR) : Chunk{};
                     }
                 }
             }
@@ -250,7 +268,7 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
                         int chunk = (tile * M::DEEP + d) * M::LANES + lane, at = row[u] * M::PITCH + chunk * VECTOR;
                         w[u][d] = m[u][d] = s[u][d] = Chunk{};
                         if (here && chunk < M::CHUNKS) {
-                            w[u][d] = *reinterpret_cast<const Chunk *>(weights + at);
+                            w[u][d] = hload(weights + at);
                             if constexpr (UPDATE && MOMENTS > 0) m[u][d] = *reinterpret_cast<const Chunk *>(firsts + at);
                             if constexpr (UPDATE && MOMENTS > 1) s[u][d] = *reinterpret_cast<const Chunk *>(seconds + at);
                         }
@@ -286,7 +304,7 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
                         w[u][d].v[v] = now;
                     }
                     if (UPDATE && row[u] >= 0 && chunk < M::CHUNKS) {
-                        *reinterpret_cast<Chunk *>(weights + at) = w[u][d];
+                        hstore(weights + at, w[u][d]);
                         if constexpr (MOMENTS > 0) *reinterpret_cast<Chunk *>(firsts + at) = m[u][d];
                         if constexpr (MOMENTS > 1) *reinterpret_cast<Chunk *>(seconds + at) = s[u][d];
                     }

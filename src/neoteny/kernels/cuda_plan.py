@@ -20,7 +20,7 @@ SHARED_MOST = 227 * 1024
 _RESERVED = 1024  # of each block, by the driver
 _SHARED_ALL = 228 * 1024
 _TINY_WEIGHTS = 2048
-_LARGE_WEIGHTS = 250_000
+_LARGE_WEIGHTS, _HUGE_WEIGHTS = 250_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class Team:
         if weights <= _TINY_WEIGHTS and max(widths) <= 128:
             return Team(32, teams=4, blocks_per_multiprocessor=8)
         if weights > _LARGE_WEIGHTS and specification.hidden > 0 and min(widths[1:-1]) > 16:
-            return Team(512, blocks=4, stages=3 if specification.optimizer == 0 else 0)
+            # The sums of |w| take registers: rows under way wait in shared memory instead.
+            stages = 3 if specification.replaces and specification.optimizer == 0 else 0
+            return Team(512, blocks=4 if weights > _HUGE_WEIGHTS else 2, stages=stages)
         return Team(256, blocks_per_multiprocessor=2)
 
 
@@ -225,7 +227,8 @@ def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence
         "GAIN": [f"{name}.weight/perturb" for name in norms],
         "MOVE": [f"{name}.bias/perturb" for name in norms],
     }
-    lines = [f"typedef {'double' if item == 8 else 'float'} real;"]
+    import os
+    lines = [f"#define HINT {os.environ.get('HINT', '0')}", f"typedef {'double' if item == 8 else 'float'} real;"]
     lines.append(f"typedef unsigned {'short' if max(s.widths) < 2**16 else 'int'} row_index;")
     lines.append(f"#define CLUSTER {f'__cluster_dims__({team.blocks}, 1, 1)' if team.blocks > 1 else ''}")
     lines += [f"constexpr int {name} = {int(value)};" for name, value in numbers.items()]  # pyright: ignore

@@ -130,18 +130,39 @@ def back_update_and_sum(
 ):  # pragma: no cover - compiled
     """`back_and_update`, and the sums of |w|: over rows by their change, over columns anew."""
     above = layer - _ONE
-    for k in range(count):
-        row, v = at + rows[layer, k] * stride, factor * values[layer, k]
+    k = _ZERO
+    while k + _TWO <= count:
+        i, o = rows[layer, k], rows[layer, k + _ONE]
+        a, b = at + i * stride, at + o * stride
+        u, v = factor * values[layer, k], factor * values[layer, k + _ONE]
+        total = other = size = more = _nothing(factor)
+        for j in range(stride):
+            gradient = g[layer, j]
+            x, y = p[a + j], p[b + j]
+            total += x * gradient
+            other += y * gradient
+            x1, y1 = x - u * gradient, y - v * gradient
+            p[a + j], p[b + j] = x1, y1
+            size += abs(x1)
+            more += abs(y1)
+            incoming[layer, j] += (abs(x1) - abs(x)) + (abs(y1) - abs(y))
+        back[k], back[k + _ONE] = total, other
+        outgoing[above, i], outgoing[above, o] = size, more
+        k += _TWO
+    while k < count:
+        i = rows[layer, k]
+        a, u = at + i * stride, factor * values[layer, k]
         total = size = _nothing(factor)
         for j in range(stride):
-            w = p[row + j]
-            total += w * g[layer, j]
-            new = w - v * g[layer, j]
-            p[row + j] = new
-            size += abs(new)
-            incoming[layer, j] += abs(new) - abs(w)
+            x = p[a + j]
+            total += x * g[layer, j]
+            x1 = x - u * g[layer, j]
+            p[a + j] = x1
+            size += abs(x1)
+            incoming[layer, j] += abs(x1) - abs(x)
         back[k] = total
-        outgoing[above, rows[layer, k]] = size
+        outgoing[above, i] = size
+        k += _ONE
 
 
 @compiled

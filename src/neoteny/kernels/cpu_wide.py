@@ -127,7 +127,7 @@ def train_run(
                     z, layer, n, unit, buffers, run, p, norm_scale[layer], norm_shift[layer],
                     one * options.forward_decay, one * options.norm_eps, y, root, one,
                 )  # fmt: skip
-            activate(options.activation, z, layer, n, h, slope, one)
+            activate(options.activation, z, layer, strides[layer], h, slope, one)  # padding: whole vectors
             if options.dropout > 0.0:
                 uniforms(
                     np.uint64(dropout_seed[run, layer]), _ZERO, now - _ONE, np.uint64(options.dropout_purpose), n,
@@ -230,7 +230,7 @@ def train_run(
                     )  # fmt: skip
             for layer in range(last):
                 measure(
-                    options.utility, h, layer, units[layer], n_out[layer], mean, utility,
+                    options.utility, h, layer, units[layer], strides[layer], mean, utility,
                     power, run, decay, incoming, scale[layer] * fan_in[layer], outgoing,
                     scale[layer + _ONE] * fan_out[layer + _ONE], instant, largest, one,
                 )  # fmt: skip

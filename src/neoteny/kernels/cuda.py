@@ -1,27 +1,25 @@
 """The CUDA kernel: a block of updates of many runs in one launch, compiled at run time for one learner.
 
-The source is the text of the .cu files beside this one behind a few lines of numbers (`cuda_plan.prelude`), compiled
-with NVRTC through cupy. Every run is trained by its own team of threads, so its numbers do not depend on its
-neighbours.
+The source (`cuda_source`) is compiled with NVRTC through cupy. Every run is trained by its own team of threads, so its
+numbers do not depend on its neighbours.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.kernels.cuda_plan import SHARED_MOST, Cut, Team, prelude
+from neoteny.kernels.cuda_plan import Cut, Device, Team
+from neoteny.kernels.cuda_source import source
 from neoteny.kernels.examples import Examples, Table
 from neoteny.kernels.packing import Packed
 from neoteny.kernels.specification import Numbers, Specification
 
-SOURCES = ("cuda_team.cu", "cuda_layers.cu", "cuda_signals.cu", "cuda_units.cu", "cuda_steps.cu", "online.cu")
 _FOLD = 0.125  # see cuda_team.cu: a smaller factor cannot be kept as a lazy scale
 _OPTIONS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
 _MOST_STEPS = 2**31 - 2**20  # steps are 32-bit numbers in the kernel
@@ -43,7 +41,11 @@ class CudaKernel:
         self._packed, self._numbers, self._device = packed, numbers, device
         specification, item = packed.specification, packed.parameters.element_size()
         dense = is_dense(specification, numbers)
-        cut = Cut.of(specification, item, dense, self.team)
+        properties = torch.cuda.get_device_properties(device)
+        room = Device(
+            properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor, properties.major >= 9
+        )
+        cut = Cut.of(specification, item, dense, self.team or Team.of(specification, room), room)
         self._cut = cut
         self._function = _function(source(specification, cut, item, dense, scales), cut.shared_bytes, device.index or 0)
         rates = (
@@ -61,7 +63,7 @@ class CudaKernel:
         self._task: tuple[Examples | None, list[Tensor]] = (None, [])
 
     def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        packed, cut = self._packed, self._cut
+        packed = self._packed
         runs, hidden = len(packed.seeds), packed.specification.hidden
         if not 0 <= start <= stop <= examples.steps:
             raise ValueError(f"CudaKernel: updates {start} to {stop} of a task of {examples.steps}.")
@@ -69,6 +71,20 @@ class CudaKernel:
             raise ValueError(f"CudaKernel: more than {_MOST_STEPS} updates.")
         if start == stop or runs == 0:
             return np.zeros(runs), np.full(runs, -1, dtype=np.int64)
+        # A stream of its own, so that stacks in several threads train side by side; the results are waited for.
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            found = self._launch(examples, start, stop)
+        packed.step += stop - start
+        if packed.specification.replaces:
+            packed.accumulator[:] = found[:, 2 : 2 + hidden]
+            packed.replaced += found[:, 2 + hidden :].astype(np.int64)
+        return found[:, 0].copy(), found[:, 1].astype(np.int64)
+
+    def _launch(self, examples: Examples, start: int, stop: int) -> np.ndarray:
+        """The results of one launch; see `Given` in cuda_steps.cu."""
+        packed, team = self._packed, self._cut.team
+        runs, hidden = len(packed.seeds), packed.specification.hidden
         table, task = self._uploaded(examples)
         given = np.zeros((runs, 2 + 2 * hidden))
         given[:, 2 : 2 + hidden] = packed.accumulator
@@ -80,14 +96,13 @@ class CudaKernel:
         ]  # fmt: skip
         scalars = [np.int32(value) for value in (runs, packed.step, start, stop, examples.steps)]
         arguments = (*scalars, *(np.uint64(tensor.data_ptr()) for tensor in tensors))
-        grid = -(-runs // cut.team.teams) * cut.team.blocks
-        _launch(self._function, self._device, grid, cut.team.threads * cut.team.teams, arguments, cut.shared_bytes)
-        found = results.cpu().numpy()
-        packed.step += stop - start
-        if packed.specification.replaces:
-            packed.accumulator[:] = found[:, 2 : 2 + hidden]
-            packed.replaced += found[:, 2 + hidden :].astype(np.int64)
-        return found[:, 0].copy(), found[:, 1].astype(np.int64)
+        grid = -(-runs // team.teams) * team.blocks
+        import cupy  # pyright: ignore[reportMissingImports]
+
+        index = self._device.index or 0
+        with cupy.cuda.Device(index), cupy.cuda.ExternalStream(self._stream.cuda_stream, index):
+            self._function((grid,), (team.threads * team.teams,), arguments, shared_mem=self._cut.shared_bytes)
+        return results.cpu().numpy()
 
     def _uploaded(self, examples: Examples) -> tuple[list[Tensor], list[Tensor]]:
         """The inputs and the task on the device; copied when they change."""
@@ -116,12 +131,6 @@ def is_dense(specification: Specification, numbers: Numbers) -> bool:
     return specification.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= _FOLD).any())
 
 
-def source(specification: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
-    """The whole source of the kernel for one learner."""
-    folder = Path(__file__).parent
-    return prelude(specification, cut, item, dense, bounds) + "".join((folder / name).read_text() for name in SOURCES)
-
-
 @functools.lru_cache(maxsize=64)
 def _function(text: str, shared_bytes: int, device: int) -> Any:
     """The compiled kernel."""
@@ -130,19 +139,6 @@ def _function(text: str, shared_bytes: int, device: int) -> Any:
     except ImportError as error:
         raise ImportError("The CUDA kernel is compiled with cupy: pip install cupy-cuda12x (or -cuda13x).") from error
     with cupy.cuda.Device(device):
-        most = cupy.cuda.runtime.deviceGetAttribute(97, device)  # cudaDevAttrMaxSharedMemoryPerBlockOptin
-        if shared_bytes > min(most, SHARED_MOST):
-            raise RuntimeError(f"The CUDA kernel needs {shared_bytes} bytes of shared memory a block; here are {most}.")
         function = cupy.RawModule(code=text, options=_OPTIONS, backend="nvrtc").get_function("online")
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function
-
-
-def _launch(
-    function: Any, device: torch.device, grid: int, threads: int, arguments: tuple[Any, ...], shared: int
-) -> None:
-    import cupy  # pyright: ignore[reportMissingImports]
-
-    index = device.index or 0
-    with cupy.cuda.Device(index), cupy.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream, index):
-        function((grid,), (threads,), arguments, shared_mem=shared)

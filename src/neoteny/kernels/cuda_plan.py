@@ -3,7 +3,7 @@
 A team of threads trains a run: a warp for tiny networks, one block, or a cluster of blocks for large ones. All of it
 follows from the network, its options and the type of its numbers, never from the number of runs.
 
-Before this: `specification` and `packing`; after it: `cuda`.
+Before this: `specification` and `packing`; after it: `cuda_source`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from neoteny.kernels.packing import Layout, layer_names
+from neoteny.kernels.packing import Layout
 from neoteny.kernels.specification import Specification, weight_count
-from neoteny.rng import purpose_code
 
-SHARED_MOST = 227 * 1024
-"""Bytes of shared memory that one block may have on the largest multiprocessors of today."""
-_RESERVED = 1024  # of each block, by the driver
-_SHARED_ALL = 228 * 1024
+_RESERVED = 1024  # bytes of shared memory that the driver takes from each block
 _TINY_WEIGHTS = 2048
 _LARGE_WEIGHTS, _HUGE_WEIGHTS = 250_000, 1_000_000
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a GPU has room for.
+
+    Attributes:
+        block_bytes: shared memory of one block at most.
+        multiprocessor_bytes: shared memory of all blocks on a multiprocessor.
+        clusters: whether blocks can form clusters (compute capability 9 and up).
+    """
+
+    block_bytes: int = 227 * 1024
+    multiprocessor_bytes: int = 228 * 1024
+    clusters: bool = True
+
+
+HOPPER = Device()
 
 
 @dataclass(frozen=True)
@@ -48,12 +62,12 @@ class Team:
         return 1 if self.threads == 32 else 16 // item
 
     @staticmethod
-    def of(specification: Specification) -> Team:
+    def of(specification: Specification, device: Device = HOPPER) -> Team:
         """The team for a network."""
         weights, widths = weight_count(specification.widths), specification.widths
         if weights <= _TINY_WEIGHTS and max(widths) <= 128:
             return Team(32, teams=4, blocks_per_multiprocessor=8)
-        if weights > _LARGE_WEIGHTS and specification.hidden > 0 and min(widths[1:-1]) > 16:
+        if device.clusters and weights > _LARGE_WEIGHTS and specification.hidden > 0 and min(widths[1:-1]) > 16:
             # The sums of |w| take registers: rows under way wait in shared memory instead.
             stages = 3 if specification.replaces and specification.optimizer == 0 else 0
             return Team(512, blocks=4 if weights > _HUGE_WEIGHTS else 2, stages=stages)
@@ -97,20 +111,22 @@ class Cut:
         return self.desk.size * self.team.teams if self.desk_inside else 0
 
     @staticmethod
-    def of(specification: Specification, item: int, dense: bool, team: Team | None = None) -> Cut:
+    def of(specification: Specification, item: int, dense: bool, team: Team, device: Device = HOPPER) -> Cut:
         """The cut for numbers of `item` bytes; `dense`: whether every weight changes at every update."""
-        layout, team = Layout.of(specification), team or Team.of(specification)
+        layout = Layout.of(specification)
         vector, last = team.vector(item), specification.layers - 1
         narrow = tuple(-(-outputs // vector) * vector for outputs in layout.outputs)
         own = narrow
         if team.blocks > 1:
             own = (*(stride // team.blocks for stride in layout.stride[:last]), narrow[last])
+            if not specification.hidden or any(stride % (team.blocks * 4) for stride in layout.stride[:last]):
+                raise ValueError(f"{team.blocks} blocks cannot share hidden layers of {layout.outputs[:last]} units.")
         desk = _desk(specification, layout, team, own, item, dense)
-        inside = desk.size * team.teams <= SHARED_MOST
+        inside = desk.size * team.teams <= device.block_bytes
         if team.stages and not inside:
-            return Cut.of(specification, item, dense, replace(team, stages=0))
+            return Cut.of(specification, item, dense, replace(team, stages=0), device)
         moments = specification.optimizer
-        limit = _SHARED_ALL // team.blocks_per_multiprocessor - _RESERVED
+        limit = min(device.block_bytes, device.multiprocessor_bytes // team.blocks_per_multiprocessor - _RESERVED)
         places = [-1] * specification.layers
         for layer in reversed(range(specification.layers)):
             size = (1 + moments) * layout.inputs[layer] * own[layer] * item
@@ -196,65 +212,3 @@ def _board(s: Specification, layout: Layout, team: Team, item: int) -> Memory:
     board.take("TOLD", [2 * item * blocks])
     board.take("AGES", [8 * blocks * s.layers])
     return board
-
-
-def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
-    """The first lines of the source: everything that is known before the kernel is compiled."""
-    layout, team, names = Layout.of(s), cut.team, layer_names(s)
-    numbers: dict[str, object] = {
-        "LAYERS": s.layers, "HIDDEN": s.hidden, "PARAMETERS": layout.parameters, "UNITS": layout.units,
-        "THREADS": team.threads, "BLOCKS": team.blocks, "TEAMS": team.teams, "IN_FLIGHT": team.in_flight,
-        "BLOCKS_AN_SM": team.blocks_per_multiprocessor, "ACTIVATION": s.activation, "LOSS": s.loss,
-        "OPTIMIZER": s.optimizer, "NORM": s.norm, "SHRINK": s.shrink, "NOISE": s.noise, "NOISE_FIRST": s.noise_first,
-        "DENSE": dense, "UTILITY": s.utility, "COMPENSATE": s.compensate, "COUNT_LAYER": s.count_layer,
-        "DESK_INSIDE": cut.desk_inside, "DESK_BYTES": cut.desk.size, "BOARD_BYTES": cut.board.size,
-        "INPUTS_MOST": max(s.widths), "STAGES": team.stages,
-    }  # fmt: skip
-    reals = {
-        "FORWARD_DECAY": s.forward_decay, "BACKWARD_DECAY": s.backward_decay, "NORM_EPS": s.norm_eps,
-        "DROPOUT": s.dropout, "BETA1": s.beta1, "BETA2": s.beta2, "EPS": s.eps,
-    }  # fmt: skip
-    lists: dict[str, Sequence[int]] = {
-        "INPUTS": layout.inputs, "OUTPUTS": layout.outputs, "STRIDE": layout.stride, "WEIGHT": layout.weight,
-        "BIAS": layout.bias, "SCALE": layout.scale, "SHIFT": layout.shift, "UNIT": layout.unit, "OWN": cut.own,
-    }  # fmt: skip
-    norms = [f"norm{number + 1}" for number in range(s.layers)]
-    purposes = {
-        "WEIGHT": [f"{name}.weight" for name in names],
-        "UTILITY": [f"{name}/utility" for name in names],
-        "NOISE": [f"{name}.weight/perturb" for name in names],
-        "BIAS": [f"{name}.bias/perturb" for name in names],
-        "GAIN": [f"{name}.weight/perturb" for name in norms],
-        "MOVE": [f"{name}.bias/perturb" for name in norms],
-    }
-    import os
-    lines = [f"#define HINT {os.environ.get('HINT', '0')}", f"typedef {'double' if item == 8 else 'float'} real;"]
-    lines.append(f"typedef unsigned {'short' if max(s.widths) < 2**16 else 'int'} row_index;")
-    lines.append(f"#define CLUSTER {f'__cluster_dims__({team.blocks}, 1, 1)' if team.blocks > 1 else ''}")
-    lines += [f"constexpr int {name} = {int(value)};" for name, value in numbers.items()]  # pyright: ignore
-    lines += [f"constexpr double {name} = {value!r};" for name, value in reals.items()]
-    lines.append(f"constexpr unsigned PURPOSE_DROPOUT = {purpose_code('dropout')}u;")
-    lines += [f"__device__ constexpr int {name}[] = {{{_joined(values)}}};" for name, values in lists.items()]
-    for name, texts in purposes.items():
-        codes = ", ".join(f"{purpose_code(text)}u" for text in texts)
-        lines.append(f"__device__ constexpr unsigned PURPOSE_{name}[] = {{{codes}}};")
-    lines.append(
-        f"__device__ constexpr double BOUND[] = {{{', '.join(repr(float(bound)) for bound in (*bounds, 0.0))}}};"
-    )
-    for memory in (cut.desk, cut.board):
-        for name, places in memory.offsets.items():
-            if name in _PER_LAYER:
-                lines.append(f"__device__ constexpr int {name}_AT[] = {{{_joined(places)}}};")
-            else:
-                lines.append(f"constexpr int {name}_AT = {places[0]};")
-    return "\n".join(lines) + "\n"
-
-
-_PER_LAYER = {
-    "ROW", "VALUE", "X", "H", "SLOPE", "G", "BIAS", "NORM", "GAIN", "MOVE", "SCALING", "MEAN", "UTILITY", "POWER", "IN",
-    "OUT", "BORN", "AGE", "LENGTH", "WIDTH", "MATRIX", "SIGNAL", "SHARE",
-}  # fmt: skip
-
-
-def _joined(values: Sequence[int]) -> str:
-    return ", ".join(str(value) for value in values)

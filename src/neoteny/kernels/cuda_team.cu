@@ -105,12 +105,6 @@ __device__ __forceinline__ void meet_all() {
 // Copies 16 bytes to shared memory while the thread goes on, or puts zeros there. `copies_left<N>` waits until at most N
 // of its batches are under way.
 __device__ __forceinline__ void copy_ahead(void *to, const void *from, bool wanted) {
-#if HINT & 8
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))),
-                 "l"(__cvta_generic_to_global(from)), "r"(wanted ? 16 : 0)
-                 : "memory");
-    return;
-#endif
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))),
                  "l"(__cvta_generic_to_global(from)), "r"(wanted ? 16 : 0)
                  : "memory");

@@ -22,8 +22,8 @@ from neoteny.methods import SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.stacking import Stack
 
 PAD = 32
-"""Columns of a weight matrix are padded to a multiple of this (few of them to 8 or 16), so that every row is a whole
-number of vector operations; what is padded stays zero."""
+"""Columns of a weight matrix are padded to a multiple of this (up to eight of them to 8), so that every row is a whole
+number of unrolled vector operations; what is padded stays zero."""
 _ROW = 32  # parameters of a run are padded to a multiple of this, so that every run is aligned
 STATISTICS = ("mean_activation", "utility", "decay_power")
 BUFFERS = ("mu", "var", "ey", "e1")
@@ -84,10 +84,7 @@ class Layout:
 
 
 def _pad(width: int) -> int:
-    for small in (8, 16):
-        if width <= small:
-            return small
-    return -(-width // PAD) * PAD
+    return 8 if width <= 8 else -(-width // PAD) * PAD
 
 
 @dataclass

@@ -1,0 +1,85 @@
+"""The source of the CUDA kernel for one learner: a few lines of numbers, then the text of the .cu files.
+
+Before this: `cuda_plan`; after it: `cuda`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from neoteny.kernels.cuda_plan import Cut
+from neoteny.kernels.packing import Layout, layer_names
+from neoteny.kernels.specification import Specification
+from neoteny.rng import purpose_code
+
+FILES = ("team", "matrix", "layers", "signals", "units", "steps")
+"""In this order, each as cuda_*.cu; online.cu, the kernel itself, comes last."""
+
+
+def source(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
+    """The whole source for numbers of `item` bytes; `bounds`: of new weights, for each hidden layer."""
+    folder = Path(__file__).parent
+    names = (*(f"cuda_{name}.cu" for name in FILES), "online.cu")
+    return prelude(s, cut, item, dense, bounds) + "".join((folder / name).read_text() for name in names)
+
+
+def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
+    """The first lines of the source: everything that is known before the kernel is compiled."""
+    layout, team, names = Layout.of(s), cut.team, layer_names(s)
+    numbers: dict[str, object] = {
+        "LAYERS": s.layers, "HIDDEN": s.hidden, "PARAMETERS": layout.parameters, "UNITS": layout.units,
+        "THREADS": team.threads, "BLOCKS": team.blocks, "TEAMS": team.teams, "IN_FLIGHT": team.in_flight,
+        "BLOCKS_AN_SM": team.blocks_per_multiprocessor, "ACTIVATION": s.activation, "LOSS": s.loss,
+        "OPTIMIZER": s.optimizer, "NORM": s.norm, "SHRINK": s.shrink, "NOISE": s.noise, "NOISE_FIRST": s.noise_first,
+        "DENSE": dense, "UTILITY": s.utility, "COMPENSATE": s.compensate, "COUNT_LAYER": s.count_layer,
+        "DESK_INSIDE": cut.desk_inside, "DESK_BYTES": cut.desk.size, "BOARD_BYTES": cut.board.size,
+        "INPUTS_MOST": max(s.widths), "STAGES": team.stages,
+    }  # fmt: skip
+    reals = {
+        "FORWARD_DECAY": s.forward_decay, "BACKWARD_DECAY": s.backward_decay, "NORM_EPS": s.norm_eps,
+        "DROPOUT": s.dropout, "BETA1": s.beta1, "BETA2": s.beta2, "EPS": s.eps,
+    }  # fmt: skip
+    lists: dict[str, Sequence[int]] = {
+        "INPUTS": layout.inputs, "OUTPUTS": layout.outputs, "STRIDE": layout.stride, "WEIGHT": layout.weight,
+        "BIAS": layout.bias, "SCALE": layout.scale, "SHIFT": layout.shift, "UNIT": layout.unit, "OWN": cut.own,
+    }  # fmt: skip
+    norms = [f"norm{number + 1}" for number in range(s.layers)]
+    purposes = {
+        "WEIGHT": [f"{name}.weight" for name in names],
+        "UTILITY": [f"{name}/utility" for name in names],
+        "NOISE": [f"{name}.weight/perturb" for name in names],
+        "BIAS": [f"{name}.bias/perturb" for name in names],
+        "GAIN": [f"{name}.weight/perturb" for name in norms],
+        "MOVE": [f"{name}.bias/perturb" for name in norms],
+    }
+    lines = [f"typedef {'double' if item == 8 else 'float'} real;"]
+    lines.append(f"typedef unsigned {'short' if max(s.widths) < 2**16 else 'int'} row_index;")
+    lines.append(f"#define CLUSTER {f'__cluster_dims__({team.blocks}, 1, 1)' if team.blocks > 1 else ''}")
+    lines += [f"constexpr int {name} = {int(value)};" for name, value in numbers.items()]  # pyright: ignore
+    lines += [f"constexpr double {name} = {value!r};" for name, value in reals.items()]
+    lines.append(f"constexpr unsigned PURPOSE_DROPOUT = {purpose_code('dropout')}u;")
+    lines += [f"__device__ constexpr int {name}[] = {{{_joined(values)}}};" for name, values in lists.items()]
+    for name, texts in purposes.items():
+        codes = ", ".join(f"{purpose_code(text)}u" for text in texts)
+        lines.append(f"__device__ constexpr unsigned PURPOSE_{name}[] = {{{codes}}};")
+    lines.append(
+        f"__device__ constexpr double BOUND[] = {{{', '.join(repr(float(bound)) for bound in (*bounds, 0.0))}}};"
+    )
+    for memory in (cut.desk, cut.board):
+        for name, places in memory.offsets.items():
+            if name in _PER_LAYER:
+                lines.append(f"__device__ constexpr int {name}_AT[] = {{{_joined(places)}}};")
+            else:
+                lines.append(f"constexpr int {name}_AT = {places[0]};")
+    return "\n".join(lines) + "\n"
+
+
+_PER_LAYER = {
+    "ROW", "VALUE", "X", "H", "SLOPE", "G", "BIAS", "NORM", "GAIN", "MOVE", "SCALING", "MEAN", "UTILITY", "POWER", "IN",
+    "OUT", "BORN", "AGE", "LENGTH", "WIDTH", "MATRIX", "SIGNAL", "SHARE",
+}  # fmt: skip
+
+
+def _joined(values: Sequence[int]) -> str:
+    return ", ".join(str(value) for value in values)

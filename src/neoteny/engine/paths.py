@@ -140,7 +140,7 @@ def choose_path(kernel: str, problem: Problem, setting: Setting) -> tuple[str, s
 @functools.cache
 def _missing(kernel: str) -> str:
     """Which package the kernel of a device lacks here, in words."""
-    for package in {"cpu": ("numba",), "cuda": ("numba", "cupy")}[kernel]:
+    for package in {"cpu": ("numba",), "cuda": ("cupy",)}[kernel]:
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed"
     return ""

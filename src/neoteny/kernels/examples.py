@@ -9,6 +9,7 @@ Before this: the plans of `problems`; after it: `cpu` and `cuda`.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,17 +71,26 @@ class Examples:
         return self.order.shape[1]
 
 
+Described = tuple[Table, np.ndarray, np.ndarray]
+"""The table, the order and the places of `Examples`."""
+Drawn = tuple[Plan, Described]
+
+
 class SharedPlan(Plan):
     """One task of n runs of which those of one seed share a stream."""
 
     def __init__(self, plan: Plan, stream: np.ndarray) -> None:
         self.distinct, self.stream, self.steps = plan, stream, plan.steps
+        self.described: Described | None = None
 
     @staticmethod
     def of(stream: Stream, seeds: Sequence[int], task: int) -> SharedPlan:
         """The plan of a task for the runs of these seeds."""
         distinct, number = np.unique(np.asarray(seeds, dtype=np.int64), return_inverse=True)
-        return SharedPlan(stream.plan(distinct.tolist(), task), number.astype(np.int32))
+        plan, described = _draw(stream, tuple(distinct.tolist()), task)
+        shared = SharedPlan(plan, number.astype(np.int32))
+        shared.described = described
+        return shared
 
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
         runs = torch.from_numpy(self.stream).to(device).long()
@@ -93,11 +103,31 @@ class SharedPlan(Plan):
 
 def examples_of(plan: SharedPlan) -> Examples:
     """A plan as kernels read it."""
-    table, order, place = _describe(plan.distinct)
+    table, order, place = plan.described or _describe(plan.distinct)
     return Examples(table, order, place, plan.stream)
 
 
-def _describe(plan: Plan) -> tuple[Table, np.ndarray, np.ndarray]:
+_KEPT_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 20  # of the machine's memory, per process
+_kept: dict[tuple[int, tuple[int, ...], int], tuple[Stream, Drawn]] = {}
+
+
+def _draw(stream: Stream, seeds: tuple[int, ...], task: int) -> Drawn:
+    """A task and its description. The first are kept: the stacks of a sweep see the same tasks, one after the other.
+
+    Nothing is thrown away for a later task: stacks go through all tasks in order, and would find the wrong ones.
+    """
+    key = (id(stream), seeds, task)
+    if key in _kept:
+        return _kept[key][1]  # the stream is kept with it, so its id stands for it alone
+    plan = stream.plan(seeds, task)
+    drawn = (plan, _describe(plan))
+    size = sum(array.nbytes for array in drawn[1][1:])
+    if size * (len(_kept) + 1) <= _KEPT_BYTES:
+        _kept[key] = (stream, drawn)
+    return drawn
+
+
+def _describe(plan: Plan) -> Described:
     if isinstance(plan, PermutedPlan):
         # Input i is pixel permutation[i]: pixel p meets row argsort(permutation)[p].
         place = torch.empty_like(plan.permutation, dtype=torch.int16)

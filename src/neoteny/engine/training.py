@@ -172,16 +172,16 @@ class Training:
 
 
 def _build(runs: StackOfRuns, dtype: torch.dtype, device: torch.device) -> Stack:
-    modules = []
+    made: dict[int, nn.Module] = {}  # runs of one seed and several settings begin alike
     for run in runs.runs:
-        # The initial weights follow from the seed alone, made on the CPU whatever the device.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.seed % _SEED_SPACE)
-            modules.append(run.setting.network.make(run.problem).to(dtype))
+        if run.seed not in made:
+            # The initial weights follow from the seed alone, made on the CPU whatever the device.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(run.seed % _SEED_SPACE)
+                made[run.seed] = run.setting.network.make(run.problem).to(dtype).to(device)
     example = torch.zeros(1, *runs.problem.input_shape, dtype=dtype)
-    modules = [module.to(device) for module in modules]
     return stack(
-        modules,
+        [made[run.seed] for run in runs.runs],
         *runs.methods(),
         loss=runs.problem.loss,
         example=example.to(device),

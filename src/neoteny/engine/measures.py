@@ -4,16 +4,13 @@ A measure is a function of a `Snapshot` (hidden activations and weights of some 
 one by writing the function and its line in `MEASURES`.
 
 Forward passes are those of each run alone, and decompositions are of one matrix each (or of a fixed number at once), so
-a run measures the same whatever its neighbours and the number of threads.
+a run measures the same whatever its neighbours.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +22,6 @@ from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
 from neoteny.stacking import ELEMENTWISE, Stack
 
 _CHUNK_BYTES = 2**29  # of a layer's activations on a GPU, where small networks are measured together
-_WAITING = 8  # layers that may wait for each thread
 _SPREAD = -7046029254386353131  # 2**64 over the golden ratio, as a signed number: its multiples have no pattern
 
 
@@ -64,11 +60,6 @@ MEASURES: dict[str, Callable[[Snapshot], Tensor]] = {
     "effective_rank": effective_rank,
     "weight_magnitude": weight_magnitude,
 }
-_LATER = ("effective_rank",)
-"""Costly ones, which other threads may compute, layer by layer: means over hidden layers, of activations alone."""
-
-Pending = Callable[[], dict[str, Tensor]]
-"""Waits for measures: each (n,) float64 on the CPU."""
 
 
 def check_measures(names: Sequence[str]) -> None:
@@ -79,55 +70,17 @@ def check_measures(names: Sequence[str]) -> None:
             raise ValueError(f"Unknown measure {name!r}.{nearest(name, known)} Known are {', '.join(known)}.")
 
 
-def measure(names: Sequence[str], stack: Stack, inputs: Tensor, threads: int | None = None) -> dict[str, Tensor]:
-    """Every named measure, (n,) float64 on the CPU, from inputs (n, examples, ...).
-
-    Args:
-        names: of `MEASURES`.
-        stack: n runs.
-        inputs: on the stack's device.
-        threads: of the CPU, for decompositions; one by default, all of them for a stack on a GPU. Set torch's own
-            number of threads to one, or each of these will use as many.
-    """
-    return begin_measures(names, stack, inputs, threads)()
-
-
 @torch.no_grad()
-def begin_measures(names: Sequence[str], stack: Stack, inputs: Tensor, threads: int | None = None) -> Pending:
-    """As `measure`, but the stack may be trained on as soon as this returns; call the result to have the numbers.
-
-    With one thread everything is done when it returns. Otherwise decompositions go on behind the training's back: of a
-    stack on a GPU they are made by the CPU, which has nothing else to do.
-    """
-    threads = threads or (os.cpu_count() or 1 if inputs.is_cuda else 1)
-    pool = ThreadPoolExecutor(threads) if threads > 1 else None
-    jobs: list[Future[Tensor]] = []
-    found: dict[str, list[list[Callable[[], Tensor]]]] = {name: [] for name in names}  # per chunk, per part
+def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Tensor]:
+    """Every named measure, (n,) float64 on the CPU, from inputs (n, examples, ...) on the stack's device."""
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
     for start, stop in _chunks(stack, inputs):
-        snapshot = _take(stack, inputs, start, stop, count_repeats=any(name in _LATER for name in names))
+        snapshot = _take(stack, inputs, start, stop, count_repeats="effective_rank" in names)
         for name in names:
             needs = snapshot.weights if name == "weight_magnitude" else snapshot.activations
-            if not needs:
-                found[name].append([partial(torch.full, (stop - start,), torch.nan)])
-            elif pool is not None and name in _LATER:
-                layers = [replace(snapshot, activations=[layer]) for layer in snapshot.activations]
-                jobs += [pool.submit(MEASURES[name], layer) for layer in layers]
-                found[name].append([job.result for job in jobs[-len(layers) :]])
-                wait(jobs[: -_WAITING * threads])  # so that not all activations are kept at once
-            else:
-                found[name].append([MEASURES[name](snapshot).cpu])
-    if pool is not None:
-        pool.shutdown(wait=False)
-    return partial(_collect, found)
-
-
-def _collect(found: dict[str, list[list[Callable[[], Tensor]]]]) -> dict[str, Tensor]:
-    """Wait for every part, take the mean of a chunk's parts, and join the chunks."""
-    values: dict[str, Tensor] = {}
-    for name, chunks in found.items():
-        each = [torch.stack([part().to("cpu", torch.float64) for part in parts]).mean(0) for parts in chunks]
-        values[name] = torch.cat(each)
-    return values
+            values = MEASURES[name](snapshot) if needs else torch.full((stop - start,), torch.nan)
+            found[name].append(values.to("cpu", torch.float64))
+    return {name: torch.cat(chunks) for name, chunks in found.items()}
 
 
 def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:

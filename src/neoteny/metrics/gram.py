@@ -18,7 +18,7 @@ GRAM_ERROR = 16.0
 """Computed eigenvalues are trusted to so many roundings of the Gram matrix's Frobenius norm; the worst seen is 6, and
 3.4 for small ones, which alone matter (`tests/test_measures.py`)."""
 BATCHED_SIZE = 256
-"""Up to this size Gram matrices on a GPU are decomposed there, many at once; larger ones are faster on the CPU."""
+"""Up to this size Gram matrices on a GPU are decomposed many at once; of larger ones each fills the device."""
 _BATCH = 32
 _EPS = torch.finfo(torch.float64).eps
 
@@ -147,7 +147,7 @@ def _eigenvalues(matrix: Tensor, count: int) -> Tensor:
     small = matrix.mT if matrix.shape[-1] < matrix.shape[-2] else matrix
     if small.shape[-2] <= BATCHED_SIZE:
         return torch.linalg.eigvalsh(small @ small.mT).flip(-1).cpu()
-    return torch.stack([torch.linalg.eigvalsh(_lower_gram(one).cpu()) for one in small]).flip(-1)
+    return torch.stack([torch.linalg.eigvalsh(_lower_gram(one)).cpu() for one in small]).flip(-1)
 
 
 def _lower_gram(matrix: Tensor) -> Tensor:

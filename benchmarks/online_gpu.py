@@ -1,0 +1,160 @@
+"""The parts of `online.py`'s table for a CUDA device. Bars are times of one H200; loops run on the same device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from online_rows import (
+    BP,
+    CBP,
+    CORES,
+    RUNS,
+    WIDTHS,
+    Learner,
+    Part,
+    bandwidth,
+    by_runs,
+    by_width,
+    compare,
+    cost_row,
+    digits,
+    measures,
+    others,
+    regression,
+    whole_regression,
+)
+from online_sides import Engine, World, alternate, convolution_loop
+from online_table import Goal, Table
+
+from neoteny.methods import SGD, Adam, ContinualBackprop
+from neoteny.nets import ConvNet
+from neoteny.problems import ContinualImageNet
+from neoteny.problems.files import DataError
+
+CONV_RUNS = 30
+
+
+def images() -> World:
+    """Continual ImageNet, with generated images where it is not found."""
+    problem = ContinualImageNet(train_images=450)
+    try:
+        stream, name = problem.open(), "imagenet200_32"
+    except DataError:
+        problem = ContinualImageNet(tasks=20, source="synthetic", train_images=50, test_images=10)
+        stream, name = problem.open(), "generated images"
+    return World(problem, stream, name, torch.device("cuda"))
+
+
+def memory(table: Table) -> None:
+    """The bandwidth that shares are of."""
+    table.note(f"device copy: {bandwidth('cuda') / 1e12:.2f} TB/s")
+    table.note(digits("cuda").says)
+
+
+def wide(table: Table, blocks: int) -> None:
+    """2,000 units, 30 runs."""
+    learners = {
+        "BP": Learner(BP, Goal(20, 12, False, "us")),
+        "CBP": Learner(CBP, Goal(22, 13, False, "us"), 1.4),
+        "Adam": Learner((Adam(1e-4),), Goal(110, 75, False, "us")),
+    }
+    times = compare(table, digits("cuda"), (2000,) * 3, learners, 30, 300, blocks)
+    cost_row(table, times)
+    table.note("the authors' code takes 1,179, 2,453 and 1,645 us")
+
+
+def narrow(table: Table, counts: Iterable[int], blocks: int) -> None:
+    """100 units, as many runs as there are multiprocessors and multiples of them."""
+    for runs in counts:
+        learners = {
+            "BP": Learner(BP, Goal(0.15, 0.05, False, "us")),
+            "CBP": Learner(CBP, Goal(0.2, 0.07, False, "us"), 1.6),
+        }
+        table.note(f"{runs} runs:")
+        times = compare(table, digits("cuda"), (100,) * 3, learners, runs, 300, blocks)
+        cost_row(table, times)
+    table.note("the authors' code takes 1,045 and 2,470 us")
+
+
+def small(table: Table, blocks: int) -> None:
+    """Slowly-changing regression."""
+    learners = {"BP": Learner(BP), "CBP": Learner(CBP, factor=1.6), "Adam": Learner((Adam(0.001),))}
+    compare(table, regression("cuda"), (5,), learners, 1800, 300, blocks)
+
+
+def convolutions(table: Table, blocks: int) -> None:
+    """The network of Continual ImageNet under CUDA graphs over its plain loop."""
+    world = images()
+    table.note(f"{world.says}, batch 100, {CONV_RUNS} runs")
+    torch.backends.cudnn.deterministic = True  # as the engine does
+    loop = convolution_loop(world, 60)
+    for name, methods in (
+        ("SGD with momentum", (SGD(0.01, 0.9),)),
+        ("the same with CBP", (SGD(0.01, 0.9), ContinualBackprop(3e-4))),
+    ):
+        torch.manual_seed(0)
+        side = Engine(world, [ConvNet() for _ in range(CONV_RUNS)], methods, "graphs", updates=60)
+        times = alternate({"loop": loop, name: side}, blocks)
+        goal = Goal(6, 12) if name.startswith("SGD") else None
+        kernel, baseline = times[name], times["loop"].median
+        table.row(name, kernel.median, kernel.best, baseline, baseline / kernel.median, goal)
+        if reason := getattr(side.path, "reason", ""):
+            table.note(f"not replayed: {reason}")
+
+
+def decompositions(table: Table, size: int = 1971, count: int = 16) -> None:
+    """Where eigenvalues of Gram matrices are best computed."""
+    matrices = torch.randn(count, size, size, dtype=torch.float64, device="cuda")
+    matrices = matrices @ matrices.mT
+
+    def timed(what: str, run: Callable[[], object], each: int) -> None:
+        run()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        table.note(
+            f"eigenvalues, {size} x {size}, {what}: {1e3 * (time.perf_counter() - start) / each:.1f} ms a matrix"
+        )
+
+    def on_host() -> None:
+        with ThreadPoolExecutor(CORES) as pool:
+            list(pool.map(lambda matrix: torch.linalg.eigvalsh(matrix.cpu()), matrices))
+
+    timed("one on the GPU", lambda: torch.linalg.eigvalsh(matrices[0]), 1)
+    timed("four at once on the GPU", lambda: torch.linalg.eigvalsh(matrices[:4]), 4)
+    timed(f"{CORES} threads of the CPU", on_host, count)
+
+
+def gpu_parts(quick: bool) -> list[Part]:
+    """The GPU's."""
+    blocks = 3 if quick else 7
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    counts = (processors, 2 * processors) if quick else (processors, 2 * processors, 4 * processors)
+    world = digits("cuda")
+    found: list[Part] = [
+        ("memory", memory),
+        ("permuted MNIST, N=2000, 30 runs", lambda table: wide(table, blocks)),
+        ("permuted MNIST, N=100", lambda table: narrow(table, counts, blocks)),
+        ("slowly-changing regression, 1800 runs", lambda table: small(table, blocks)),
+        ("convolutions", lambda table: convolutions(table, blocks)),
+        (
+            "whole scr-activations",
+            lambda table: whole_regression(table, regression("cuda"), 1, Goal(60, 15, False, " s"), quick),
+        ),
+        ("measures, N=2000", lambda table: measures(table, world, 2000, 30, Goal(10, 2, False, "%"))),
+        ("measures, N=100", lambda table: measures(table, world, 100, 264, Goal(10, 2, False, "%"))),
+    ]
+    if not quick:
+        found += [
+            ("cost by width, 30 runs", lambda table: by_width(table, world, 30, 3, WIDTHS)),
+            ("cost by number of runs, N=100", lambda table: by_runs(table, world, (100,) * 3, 3, RUNS, 1)),
+            ("cost by number of runs, N=2000", lambda table: by_runs(table, world, (2000,) * 3, 3, RUNS[:5], 1)),
+            ("other methods, N=100", lambda table: others(table, world, 100, processors, 3)),
+            ("other methods, N=2000", lambda table: others(table, world, 2000, 30, 3)),
+            ("decompositions", decompositions),
+        ]
+    return found

@@ -1,0 +1,232 @@
+"""What kernels are made of: the schedule ahead, the examples, the packed state, the draws, and what is not covered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kernel_cases import PROBLEMS, SEEDS, Case, build, covering_cases, paths_of, stream_of
+from kernel_comparison import flat_state, train_block
+from test_schedule import Simulation, make
+from torch import nn
+
+from neoteny import rng
+from neoteny.kernels.due import due_counts
+from neoteny.kernels.examples import SharedPlan, examples_of
+from neoteny.kernels.packing import Packed, pack, unpack
+from neoteny.kernels.specification import ACTIVATIONS, LOSSES, Numbers, Specification, numbers_of, specify, why_not
+from neoteny.methods import L2, SGD, Adam, ContinualBackprop, Method, ShrinkAndPerturb
+from neoteny.methods.continual_backprop import UTILITIES
+from neoteny.nets import MLP, ConvNet
+from neoteny.problems import ContinualImageNet, PermutedMNIST, SlowlyChangingRegression
+from neoteny.problems.problem import Problem
+from reference import philox
+
+CPU = torch.device("cpu")
+
+# ----------------------------------------------------------------------------------------------------------- schedule
+
+RATES = st.one_of(st.sampled_from([0.0, 1e-4, 0.5, 1.0]), st.integers(0, 1000).map(lambda k: k / 1000), st.floats(0, 1))
+RUNS = st.lists(st.tuples(RATES, st.integers(0, 40)), min_size=1, max_size=4)
+
+
+@given(
+    units=st.integers(1, 40),
+    runs=RUNS,
+    layer=st.booleans(),
+    blocks=st.lists(st.integers(1, 90), min_size=1, max_size=5),
+    order=st.randoms(use_true_random=False),
+)
+@example(units=34, runs=[(0.002, 35)], layer=True, blocks=[300], order=None)  # due at exactly 1: no fused rounding
+@example(units=7, runs=[(0.01, 15)], layer=True, blocks=[250, 250], order=None)
+@settings(max_examples=150, deadline=None)
+def test_what_is_due_ahead_is_what_the_schedule_says_tick_by_tick(
+    units: int, runs: list[tuple[float, int]], layer: bool, blocks: list[int], order: object
+) -> None:
+    rates, thresholds = [rate for rate, _ in runs], [threshold for _, threshold in runs]
+    ranks = list(range(units))
+    if order is not None:
+        order.shuffle(ranks)  # type: ignore[attr-defined]
+    simulation = Simulation(make(units, rates, thresholds, "layer" if layer else "eligible"), np.array(ranks))
+    specification = Specification((3, units, 1), 0, 0, 0, utility=0, count_layer=layer)
+    packed = Packed.empty(specification, len(runs), torch.float64, CPU)
+    zeros = np.zeros(len(runs))
+    numbers = Numbers(zeros, zeros, zeros, zeros, np.array(rates), np.array(thresholds, dtype=np.int64), zeros)
+    for steps in blocks:
+        counts = due_counts(packed, numbers, steps)
+        assert counts.shape == (len(runs), 1, steps)
+        for k in range(steps):
+            assert counts[:, 0, k].tolist() == simulation.tick().tolist(), k
+        assert packed.accumulator[:, 0].tolist() == simulation.schedule.accumulator.tolist()
+        packed.born[:, :units] = torch.from_numpy(simulation.born)
+        packed.step += steps
+
+
+# ----------------------------------------------------------------------------------------------------------- examples
+
+
+@pytest.mark.parametrize("task", [0, 3])
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("seeds", [SEEDS, (3,), (9, 9, 4, 9)])
+def test_examples_hold_the_numbers_of_the_plans_batches(problem: str, task: int, seeds: Sequence[int]) -> None:
+    stream = stream_of(problem)
+    inputs, targets = stream.plan(seeds, task).batches(0, 60, CPU)
+    shared = SharedPlan.of(stream, seeds, task)
+    found = examples_of(shared)
+    table = found.table
+    assert found.steps == shared.steps == 500
+    assert len(found.order) == len(found.place) == len(set(seeds))
+    assert np.diff(table.start).max() == table.most
+    for run, k in np.ndindex(len(seeds), 60):
+        own = found.stream[run]
+        number = found.order[own, k]
+        entries = slice(table.start[number], table.start[number + 1])
+        dense = np.zeros(inputs.shape[-1], dtype=np.float32)
+        rows = found.place[own, table.feature[entries]]
+        assert len(set(rows.tolist())) == len(rows)
+        dense[rows] = table.values[table.level[entries]]
+        assert np.array_equal(dense, inputs[k, run, 0].numpy())
+        assert (dense[rows] != 0).all()
+        assert table.target[number] == targets[k, run].item()
+    again, wanted = shared.batches(5, 20, CPU)
+    assert torch.equal(again, inputs[5:20])
+    assert torch.equal(wanted, targets[5:20])
+    assert torch.equal(shared.probe(7, CPU), stream.plan(seeds, task).probe(7, CPU))
+
+
+# ------------------------------------------------------------------------------------------------------------ packing
+
+PACKED = covering_cases()[1::4]
+
+
+@pytest.mark.parametrize("case", PACKED, ids=[case.name for case in PACKED])
+def test_packing_and_unpacking_is_the_identity_on_a_trained_stack(case: Case) -> None:
+    trained, fresh = build(case), build(case, seeds=(1, 2, 3))
+    problem = PROBLEMS[case.problem]
+    train_block(trained, stream_of(case.problem).plan(SEEDS, 0), 0, 90, problem.performance)
+    before = flat_state(trained)
+    module = trained.module(0)
+    assert isinstance(module, MLP)
+    packed = Packed.empty(specify(module, trained.methods, problem.loss), len(SEEDS), torch.float64, CPU)
+    pack(trained, packed)
+    assert all(torch.equal(value, before[name]) for name, value in flat_state(trained).items())
+    unpack(packed, fresh)
+    after = flat_state(fresh)
+    for name, value in before.items():
+        if name != "seeds":
+            assert torch.equal(after[name], value), name
+    assert packed.seeds.tolist() == list(SEEDS)
+    real = sum(float(value.detach().abs().sum()) for value in trained.view.parameters.values())
+    assert float(packed.parameters.abs().sum()) == pytest.approx(real, rel=1e-12)  # so that padding is zero
+
+
+# ------------------------------------------------------------------------------------------------------ specification
+
+COVERED: tuple[Problem, type[nn.Module], tuple[Method, ...]] = (PermutedMNIST(), MLP, (SGD(0.01),))
+
+
+class OtherOptimizer(SGD):
+    """An optimizer of one's own."""
+
+
+@pytest.mark.parametrize(
+    ("problem", "net", "methods", "words"),
+    [
+        (ContinualImageNet(), MLP, (SGD(0.1),), "ContinualImageNet"),
+        (SlowlyChangingRegression(bits=26), MLP, (SGD(0.1),), "random bits"),
+        (PermutedMNIST(), ConvNet, (SGD(0.1),), "ConvNet"),
+        (PermutedMNIST(), MLP, (OtherOptimizer(0.1),), "OtherOptimizer"),
+        (PermutedMNIST(), MLP, (SGD(0.1), ContinualBackprop(), ContinualBackprop()), "ContinualBackprop twice"),
+        (PermutedMNIST(), MLP, (SGD(0.1), ShrinkAndPerturb(0, 1), ShrinkAndPerturb(0, 1)), "ShrinkAndPerturb twice"),
+    ],
+)
+def test_what_is_not_covered_is_named(
+    problem: Problem, net: type[nn.Module], methods: tuple[Method, ...], words: str
+) -> None:
+    assert words in why_not(problem, net, methods)
+    assert why_not(*COVERED) == ""
+
+
+def test_every_case_of_the_covering_set_is_covered_and_specified() -> None:
+    cpu = pytest.importorskip("neoteny.kernels.cpu")
+    for case in covering_cases():
+        stack, problem = build(case), PROBLEMS[case.problem]
+        assert why_not(problem, MLP, stack.methods) == ""
+        module = stack.module(0)
+        assert isinstance(module, MLP)
+        found = specify(module, stack.methods, problem.loss)
+        assert found.widths == (*problem.input_shape, *case.hidden, problem.outputs)
+        assert ACTIVATIONS[found.activation] == case.activation
+        assert LOSSES[found.loss] == problem.loss
+        assert (UTILITIES[found.utility] if found.replaces else None) == case.utility
+        assert (found.norm, found.dropout) == (case.norm is not None, case.dropout)
+        assert found.shrink == (case.shrink != "none")
+        assert found.noise == ("perturb" in case.shrink)
+        assert found.noise_first == (case.shrink != "perturb last")
+        assert cpu._is_narrow(found) == ("side by side" in paths_of(case, "cpu"))
+
+
+def test_strengths_add_up_and_each_run_has_its_own_numbers() -> None:
+    methods = (
+        Adam((0.1, 0.2)),
+        L2((1e-3, 0.0)),
+        ShrinkAndPerturb(1e-2, (0.5, 0.6)),
+        L2(1.0),
+        ContinualBackprop(0.3, 7),
+    )
+    numbers = numbers_of(methods, 2)
+    assert numbers.step_size.tolist() == [0.1, 0.2]
+    assert numbers.shrink.tolist() == pytest.approx([1.011, 1.01], rel=1e-15)
+    assert numbers.noise_std.tolist() == [0.5, 0.6]
+    assert numbers.replacement_rate.tolist() == [0.3, 0.3]
+    assert numbers.maturity_threshold.tolist() == [7, 7]
+
+
+# -------------------------------------------------------------------------------------------------------------- draws
+
+WORDS = st.one_of(st.integers(0, 2**20), st.integers(2**32 - 2, 2**32 + 2), st.integers(2**32, 2**63 - 1))
+
+
+@given(seed=st.integers(-(2**63), 2**63 - 1), step=WORDS, row=st.integers(0, 2**31), block=st.integers(0, 2**20))
+@settings(max_examples=150, deadline=None)
+def test_the_cpu_kernels_words_are_the_references(seed: int, step: int, row: int, block: int) -> None:
+    cpu_draws = pytest.importorskip("neoteny.kernels.cpu_draws")
+    code = rng.purpose_code("fc1.weight")
+    arguments = (np.uint64(number % 2**64) for number in (seed, row, step, code, block))
+    assert tuple(map(int, cpu_draws.philox(*arguments))) == philox.words(seed, step, code, row, block)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_cuda_kernels_words_are_the_references() -> None:
+    cupy = pytest.importorskip("cupy")
+    from neoteny.kernels.cuda_plan import Cut
+    from neoteny.kernels.cuda_source import source
+
+    specification = Specification((22, 5, 1), 0, 0, 0)
+    text = source(specification, Cut.of(specification, 8, False), 8, False, [0.0])
+    text += """
+    extern "C" __global__ void words(u64 seed, u32 row, int step, u32 purpose, u32 block, u32 *out) {
+        Words found = philox(seed, row, step, purpose, block);
+        for (int k = 0; k < 4; k++) out[k] = found.w[k];
+    }
+    """
+    function = cupy.RawModule(code=text, options=("-std=c++17",), backend="nvrtc").get_function("words")
+    out = cupy.zeros(4, dtype=np.uint32)
+    for seed in (0, 11, -(2**40) - 3, 2**63 - 1, -1):
+        for step, row, block in ((0, 0, 0), (1, 2**31, 5), (2**31 - 1, 2**32 - 1, 2**20)):
+            code = rng.purpose_code(f"fc{row}.weight")
+            arguments = (
+                np.uint64(seed % 2**64),
+                np.uint32(row),
+                np.int32(step),
+                np.uint32(code),
+                np.uint32(block),
+                out,
+            )
+            function((1,), (1,), arguments)
+            assert tuple(map(int, out.get())) == philox.words(seed, step, code, row, block)

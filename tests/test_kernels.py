@@ -89,6 +89,13 @@ def test_new_units_come_from_torchs_own_distribution_where_the_network_does(devi
     assert compare(case, 400, {"as chosen": kernel_of(device)}, device).failure == ""
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_utilities_stay_exact_when_nearly_all_inputs_of_a_unit_are_replaced(device: str) -> None:
+    # What a sum of |w| was before, and its rounding errors, are then millions of times what is left of it.
+    case = Case("digits", (34, 17, 20), "sigmoid", utility="overall")
+    assert compare(case, 1000, {"as chosen": kernel_of(device)}, device).failure == ""
+
+
 SABOTAGE = {
     "a weight": "tensors.fc1.weight",
     "a birth": "born",

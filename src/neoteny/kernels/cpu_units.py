@@ -113,10 +113,13 @@ def choose(
 
 @compiled
 def release(
-    p, at, stride, unit, bias, outputs, scale, layer, j, mean, power, run, compensate, first, second, incoming,
+    p, at, stride, unit, bias, outputs, scale, layer, j, mean, power, run, compensate, first, second, incoming, peak,
     outgoing, tiny, one,
 ):  # pragma: no cover - compiled  # fmt: skip
-    """Take unit j of a layer out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero."""
+    """Take unit j of a layer out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero.
+
+    `peak` keeps the largest that a sum was since it was taken anew; see `has_collapsed`.
+    """
     row = at + j * stride
     after = layer + _ONE
     share = mean[run, unit + j] / max(one - power[run, unit + j], tiny) * scale
@@ -124,6 +127,7 @@ def release(
         w = p[row + k]
         if compensate:
             p[bias + k] += w * share
+        peak[after, k] = max(peak[after, k], incoming[after, k])
         incoming[after, k] -= abs(w)
         p[row + k] = one - one
         if first.size > 0:
@@ -134,9 +138,18 @@ def release(
 
 
 @compiled
+def has_collapsed(incoming, peak, layer, outputs):  # pragma: no cover - compiled
+    """Whether so much was taken from some sum that what is left of it is mostly the rounding errors of before."""
+    collapsed = False
+    for k in range(outputs):
+        collapsed |= incoming[layer, k] < peak[layer, k] * 0.125
+    return collapsed
+
+
+@compiled
 def renew(
     p, at, stride, unit, bias, inputs, scale, bound, layer, j, mean, utility, power, born, run, step, seed, purpose,
-    first, second, incoming, outgoing, one,
+    first, second, incoming, peak, outgoing, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Give unit j of a layer new incoming weights in the matrix at `at`, a zero bias, and no past."""
     zero = one - one
@@ -158,7 +171,7 @@ def renew(
                 first[place] = zero
             if second.size > 0:
                 second[place] = zero
-    incoming[layer, j] = size
+    incoming[layer, j] = peak[layer, j] = size
     p[bias + j] = zero
     if first.size > 0:
         first[bias + j] = zero

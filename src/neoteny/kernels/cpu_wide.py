@@ -27,7 +27,7 @@ from neoteny.kernels.cpu_layers import (
     update_vector,
 )
 from neoteny.kernels.cpu_norm import normalize, normalize_back
-from neoteny.kernels.cpu_units import choose, measure, release, renew, sum_matrix
+from neoteny.kernels.cpu_units import choose, has_collapsed, measure, release, renew, sum_matrix
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 _FOLD = 0.125
@@ -60,7 +60,7 @@ def train_run(
         np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype),
         np.zeros(size, p.dtype),
     )  # fmt: skip
-    incoming, outgoing = np.zeros(size, p.dtype), np.zeros(size, p.dtype)
+    incoming, outgoing, peak = np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype)
     y, root, for_scale, for_shift = (
         np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype),
     )  # fmt: skip
@@ -240,7 +240,8 @@ def train_run(
             if any_due:
                 _replace(
                     run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second,
-                    scale, incoming, outgoing, power1, power2, largest, tiny, score, draws, chosen, places, one,
+                    scale, sums, incoming, peak, outgoing, power1, power2, largest, tiny, score, draws, chosen, places,
+                    one,
                 )  # fmt: skip
         if options.noise and not options.noise_first:
             _perturb(p, shape, options.norm, seed, now, rates.noise_std[run], one, words)
@@ -297,8 +298,8 @@ def _perturb(p, shape, norm, seed, step, noise_std, one, words):  # pragma: no c
 
 @compiled
 def _replace(
-    run, shape, options, state, threshold, due, k, step, seed, p, first, second, scale, incoming, outgoing, power1,
-    power2, largest, tiny, score, draws, chosen, places, one,
+    run, shape, options, state, threshold, due, k, step, seed, p, first, second, scale, sums, incoming, peak, outgoing,
+    power1, power2, largest, tiny, score, draws, chosen, places, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Choose the units that are due in every layer, then replace them, in forward order."""
     last = np.uint64(len(shape.inputs)) - _ONE
@@ -318,15 +319,21 @@ def _replace(
             j = chosen[np.uint64(c)]
             release(
                 p, shape.weight[after], shape.stride[after], shape.unit[layer], shape.bias[after], shape.outputs[after],
-                scale[after], layer, j, state.mean, state.power, run, options.compensate, first, second, incoming,
+                scale[after], layer, j, state.mean, state.power, run, options.compensate, first, second, incoming, peak,
                 outgoing, tiny, one,
             )  # fmt: skip
+        if sums and places[after] > places[layer] and has_collapsed(incoming, peak, after, shape.outputs[after]):
+            sum_matrix(
+                p, shape.weight[after], shape.inputs[after], shape.stride[after], after, incoming, outgoing
+            )  # fmt: skip
+            for j in range(shape.outputs[after]):
+                peak[after, j] = incoming[after, j]
         for c in range(places[layer], places[after]):
             j = chosen[np.uint64(c)]
             renew(
                 p, shape.weight[layer], shape.stride[layer], shape.unit[layer], shape.bias[layer], shape.inputs[layer],
                 scale[layer], shape.bounds[layer], layer, j, state.mean, state.utility, state.power, state.born, run,
-                step, seed, shape.purposes[0, layer], first, second, incoming, outgoing, one,
+                step, seed, shape.purposes[0, layer], first, second, incoming, peak, outgoing, one,
             )  # fmt: skip
             if options.optimizer == 2:
                 by_output, by_input = _TWO * layer + _ONE, _TWO * after

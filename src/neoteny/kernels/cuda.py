@@ -7,6 +7,7 @@ numbers do not depend on its neighbours.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +101,10 @@ class CudaKernel:
         import cupy  # pyright: ignore[reportMissingImports]
 
         index = self._device.index or 0
-        with cupy.cuda.Device(index), cupy.cuda.ExternalStream(self._stream.cuda_stream, index):
+        with warnings.catch_warnings():  # its successor wants streams of a protocol that not every torch has
+            warnings.simplefilter("ignore", DeprecationWarning)
+            stream = cupy.cuda.ExternalStream(self._stream.cuda_stream, index)
+        with cupy.cuda.Device(index), stream:
             self._function((grid,), (team.threads * team.teams,), arguments, shared_mem=self._cut.shared_bytes)
         return results.cpu().numpy()
 

@@ -118,13 +118,15 @@ def _draw(stream: Stream, seeds: tuple[int, ...], task: int) -> Drawn:
     """
     key = (id(stream), seeds, task)
     if key in _kept:
-        return _kept[key][1]  # the stream is kept with it, so its id stands for it alone
+        plan, (table, order, place) = _kept[key][1]  # the stream is kept with it, so its id stands for it alone
+        return plan, (table, order.astype(np.int32), place)
     plan = stream.plan(seeds, task)
-    drawn = (plan, _describe(plan))
-    size = sum(array.nbytes for array in drawn[1][1:])
-    if size * (len(_kept) + 1) <= _KEPT_BYTES:
-        _kept[key] = (stream, drawn)
-    return drawn
+    table, order, place = _describe(plan)
+    short = order.astype(np.int16) if order.max(initial=0) <= np.iinfo(np.int16).max else order
+    tensors = sum(value.nbytes for value in vars(plan).values() if isinstance(value, Tensor))
+    if (tensors + short.nbytes + place.nbytes) * (len(_kept) + 1) <= _KEPT_BYTES:
+        _kept[key] = (stream, (plan, (table, short, place)))
+    return plan, (table, order, place)
 
 
 def _describe(plan: Plan) -> Described:

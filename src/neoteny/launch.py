@@ -137,7 +137,7 @@ class Launch:
         if others:
             complain(
                 f"{len(others)} finished runs in {self.results.root} are of settings that the experiment does not have "
-                "now; they are kept, and reports leave them out."
+                "now, or were trained by another path (see --kernel); they are kept, and reports leave them out."
             )
 
     def _arguments(self) -> list[str]:

@@ -10,6 +10,7 @@ The engine's loop (`training`) knows a path by four verbs: plan a task, advance 
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from collections.abc import Sequence
 from typing import Protocol
@@ -132,17 +133,21 @@ def choose_path(kernel: str, problem: Problem, setting: Setting) -> tuple[str, s
     if kernel == "cuda":
         from neoteny.engine import graphs
 
-        if not graphs.why_not(problem, setting.methods):
-            return "graphs", ""
+        if not graphs.why_not(setting.methods):
+            return "graphs", missing
     return "reference", why
 
 
 @functools.cache
 def _missing(kernel: str) -> str:
-    """Which package the kernel of a device lacks here, in words."""
+    """Which package the kernel of a device lacks here, or cannot import, in words."""
     for package in {"cpu": ("numba",), "cuda": ("cupy",)}[kernel]:
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed"
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # numba refuses some versions of numpy, cupy a machine without CUDA's libraries
+            return f"{package} cannot be imported: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     return ""
 
 

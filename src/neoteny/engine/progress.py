@@ -158,7 +158,8 @@ def status_text(results: Results) -> str:
         lines.append(plan["more"])
     if others:
         lines.append(
-            f"{others} finished runs are of settings that the experiment no longer has; reports leave them out."
+            f"{others} finished runs are of settings that the experiment no longer has, or were trained by another "
+            "path; reports leave them out."
         )
     if seconds:
         lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")

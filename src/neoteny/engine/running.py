@@ -139,9 +139,12 @@ class Worker:
                     if not mine or self.results.is_finished(one.stack_id):
                         continue
                     taken = True
+                    fits = True
                     try:
                         failure = self._train(one)
                     except torch.OutOfMemoryError:
+                        fits, failure = False, None
+                    if not fits:  # not in the handler, whose traceback holds on to the memory
                         stacks = [each for each in stacks if each is not one] + self._split(one)
                         break  # the list that is walked has changed
                     if failure:
@@ -181,6 +184,7 @@ class Worker:
         )
         before = self.results.progress().get(one.stack_id) or begin_progress(one)
         self.results.write_progress(one.stack_id, {**before, "state": "split"})
+        self.results.checkpoints(one.stack_id).clear()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return parts
@@ -339,9 +343,7 @@ def plan_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[StackOf
     finished = results.finished_runs()
     begun = []
     for stack_id, entry in results.progress().items():
-        if entry["state"] == "finished" or results.is_finished(stack_id):
-            continue
-        if entry["state"] == "split" and not finished.issuperset(entry["runs"]):
+        if entry["state"] in ("finished", "split") or results.is_finished(stack_id):
             continue
         if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
             results.checkpoints(stack_id).clear()

@@ -102,7 +102,7 @@ def back(p, at, inputs, outputs, g, slope, from_, to):  # pragma: no cover - com
 
 
 @compiled
-def descend(p, at, inputs, outputs, x, from_, g, to, rate, keep, scaled):  # pragma: no cover - compiled
+def descend(p, at, inputs, outputs, x, from_, g, to, rate, lost, scaled):  # pragma: no cover - compiled
     """Plain SGD on a matrix: the gradient of weight (i, j) is x[from_ + i] * g[to + j]."""
     for j in range(outputs):
         for lane in range(LANES):
@@ -110,7 +110,8 @@ def descend(p, at, inputs, outputs, x, from_, g, to, rate, keep, scaled):  # pra
         for i in range(inputs):
             w = at + i * outputs + j
             for lane in range(LANES):
-                p[w, lane] = keep[lane] * p[w, lane] - x[from_ + i, lane] * scaled[lane]
+                # Not (1 - lost) * p: in float32 that would round what is lost to a multiple of 6e-8.
+                p[w, lane] -= lost[lane] * p[w, lane] + x[from_ + i, lane] * scaled[lane]
 
 
 @compiled

@@ -198,7 +198,7 @@ def update_all(p, first, at, inputs, stride, x, g, layer, step_size, shrink, mom
 
 @compiled
 def adam_all(
-    p, first, second, at, inputs, stride, x, g, layer, shrink, gain1, gain2, decay1, decay2, eps, length, width
+    p, first, second, at, inputs, stride, x, g, layer, shrink, gain1, gain2, decay2, eps, length, width
 ):  # pragma: no cover - compiled
     """Adam on every row of a matrix.
 
@@ -223,7 +223,7 @@ def adam_all(
 
 @compiled
 def update_vector(
-    p, first, second, at, count, g, layer, optimizer, step_size, shrink, momentum, gain1, gain2, decay1, decay2, eps,
+    p, first, second, at, count, g, layer, optimizer, step_size, shrink, momentum, gain1, gain2, decay2, eps,
     length, width, by,
 ):  # pragma: no cover - compiled  # fmt: skip
     """The optimizer on a bias, or on a norm's scale or shift; `by`: the row of `length` and `width`."""

@@ -83,7 +83,7 @@ def train_group(
     incoming, outgoing = np.zeros((rows, LANES), dtype), np.zeros((rows, LANES), dtype)
     length, width = np.zeros((rows, LANES), dtype), np.zeros((rows, LANES), dtype)
     power1, power2 = np.ones((rows, LANES)), np.ones((rows, LANES))
-    rate, keep, shrink = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
+    rate, lost, shrink = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
     momentum, decay, instant = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
     score, chosen = np.zeros(units, dtype), np.zeros(units, np.uint64)
     places = np.zeros(layers + _ONE, np.int64)
@@ -98,7 +98,7 @@ def train_group(
     for lane in range(LANES):
         run = first_run + min(lane, runs - 1)
         rate[lane], shrink[lane] = rates.step_size[run], rates.shrink[run]
-        keep[lane] = 1.0 - rates.step_size[run] * rates.shrink[run]
+        lost[lane] = rates.step_size[run] * rates.shrink[run]
         momentum[lane], decay[lane] = rates.momentum[run], rates.decay[run]
         x[ones, lane] = one
         for k in range(stop - start):
@@ -168,7 +168,7 @@ def train_group(
                 weights, count = (bias[layer], _ONE) if is_bias else (at[layer], n_in[layer])
                 source = ones if is_bias else from_
                 if options.optimizer == 0:
-                    descend(p, weights, count, n_out[layer], x, source, g, to, rate, keep, instant)
+                    descend(p, weights, count, n_out[layer], x, source, g, to, rate, lost, instant)
                 elif options.optimizer == 1:
                     descend_with_momentum(
                         p, first, weights, count, n_out[layer], x, source, g, to, rate, shrink, momentum

@@ -64,7 +64,7 @@ def train_run(
     y, root, for_scale, for_shift = (
         np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype),
     )  # fmt: skip
-    less = one - one * (rates.step_size[run] * rates.shrink[run])
+    less = 1.0 - rates.step_size[run] * rates.shrink[run]  # float64: 1 - 1e-8 is 1 in float32
     lazy = options.shrink and options.optimizer == 0 and not options.noise and less > _FOLD
     dense = options.optimizer > 0 or options.noise or (options.shrink and not lazy)
     replaces = options.utility >= 0
@@ -75,14 +75,15 @@ def train_run(
     draws, words = np.zeros(width + np.uint64(4)), np.zeros((4, width))
     chosen, places = np.zeros(layers * width, np.uint64), np.zeros(layers + _ONE, np.int64)
     count, scale, scaling = np.zeros(layers, np.uint64), np.full(layers, one), np.full(layers, one)
+    exact = np.ones(layers)  # the lazy scales in float64
 
     # A product with a float64 is a float64: constants take the parameters' type by way of an array.
-    c = np.empty(10, p.dtype)
+    c = np.empty(9, p.dtype)
     c[0], c[1], c[2] = rates.step_size[run], rates.momentum[run], rates.shrink[run]
-    c[3], c[4], c[5], c[6] = 1.0 - options.beta1, 1.0 - options.beta2, options.beta1, options.beta2
-    c[7], c[8], c[9] = options.eps, rates.decay[run], 1.0 / (1.0 - options.dropout)
-    step_size, momentum, shrink, gain1, gain2, decay1, decay2, eps, decay, keep = (
-        c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9],
+    c[3], c[4], c[5] = 1.0 - options.beta1, 1.0 - options.beta2, options.beta2
+    c[6], c[7], c[8] = options.eps, rates.decay[run], 1.0 / (1.0 - options.dropout)
+    step_size, momentum, shrink, gain1, gain2, decay2, eps, decay, keep = (
+        c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8],
     )  # fmt: skip
     largest, tiny = np.finfo(p.dtype).max, np.finfo(p.dtype).tiny
     fan_in, fan_out = np.empty(layers, p.dtype), np.empty(layers, p.dtype)
@@ -168,7 +169,7 @@ def train_run(
                     _fill(x, layer, n_in[layer], rows, values, n, zero)
                 if options.optimizer == 2:
                     adam_all(
-                        p, first, second, at, n_in[layer], stride, x, g, layer, shrink, gain1, gain2, decay1,
+                        p, first, second, at, n_in[layer], stride, x, g, layer, shrink, gain1, gain2,
                         decay2, eps, length, widths,
                     )  # fmt: skip
                 else:
@@ -176,14 +177,15 @@ def train_run(
                         p, first, at, n_in[layer], stride, x, g, layer, step_size, shrink, momentum
                     )  # fmt: skip
             else:
-                if lazy and scale[layer] * less < _FOLD:
+                if lazy and exact[layer] * less < _FOLD:
                     _fold(p, at, n_in[layer] * stride, scale[layer])
-                    scale[layer] = one
+                    scale[layer] = exact[layer] = one
                     if sums:
                         sum_matrix(p, at, n_in[layer], stride, layer, incoming, outgoing)
                 before = scale[layer]
                 if lazy:
-                    scale[layer] *= less
+                    exact[layer] *= less
+                    scale[layer] = exact[layer]
                 factor = step_size / scale[layer]
                 if layer == _ZERO:
                     if sums and options.sums_in:
@@ -201,16 +203,16 @@ def train_run(
             side = _TWO * layer + _ONE
             update_vector(
                 p, first, second, biases[layer], n_out[layer], g, layer, options.optimizer, step_size, shrink,
-                momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
+                momentum, gain1, gain2, decay2, eps, length, widths, side,
             )  # fmt: skip
             if options.norm and layer < last:
                 update_vector(
                     p, first, second, norm_scale[layer], n_out[layer], for_scale, layer, options.optimizer,
-                    step_size, shrink, momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
+                    step_size, shrink, momentum, gain1, gain2, decay2, eps, length, widths, side,
                 )  # fmt: skip
                 update_vector(
                     p, first, second, norm_shift[layer], n_out[layer], for_shift, layer, options.optimizer,
-                    step_size, shrink, momentum, gain1, gain2, decay1, decay2, eps, length, widths, side,
+                    step_size, shrink, momentum, gain1, gain2, decay2, eps, length, widths, side,
                 )  # fmt: skip
             if layer > _ZERO:
                 above = layer - _ONE

@@ -212,7 +212,7 @@ template <int L> __device__ __forceinline__ void fold(Run &run) {
         for (int j = run.thread; j < OWN[L]; j += THREADS) desk<real>(run, IN_AT[L])[j] *= scale;
     if constexpr (SUMS_OUT && L > 0)
         for (int j = run.thread; j < OWN[L - 1]; j += THREADS) desk<real>(run, OUT_AT[L - 1])[j] *= scale;
-    run.scale[L] = real(1);
+    run.scale[L] = real(1), run.exact[L] = 1.0;
     meet();
 }
 

@@ -57,7 +57,7 @@ def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence
     lines.append(f"typedef unsigned {'short' if max(s.widths) < 2**16 else 'int'} row_index;")
     lines.append(f"#define CLUSTER {f'__cluster_dims__({team.blocks}, 1, 1)' if team.blocks > 1 else ''}")
     lines += [f"constexpr int {name} = {int(value)};" for name, value in numbers.items()]  # pyright: ignore
-    lines += [f"constexpr double {name} = {value!r};" for name, value in reals.items()]
+    lines += [f"constexpr double {name} = {float(value)!r};" for name, value in reals.items()]
     lines.append(f"constexpr unsigned PURPOSE_DROPOUT = {purpose_code('dropout')}u;")
     lines += [f"__device__ constexpr int {name}[] = {{{_joined(values)}}};" for name, values in lists.items()]
     for name, texts in purposes.items():

@@ -43,9 +43,13 @@ template <int L> __device__ __forceinline__ void back_from(Run &run) {
     constexpr bool IN = SUMS_IN && !SUMS_LATE && L < LAST, OUT = SUMS_OUT && !SUMS_LATE && L > 0;
     real factor = run.step_size;
     if constexpr (LAZY)
-        if (run.scale[L] * run.less < FOLD) fold<L>(run);
+        if (run.exact[L] * run.less < FOLD) fold<L>(run);
     run.before = run.scale[L];
-    if constexpr (LAZY) factor /= run.scale[L] *= run.less;
+    if constexpr (LAZY) {
+        run.exact[L] *= run.less;
+        run.scale[L] = real(run.exact[L]);
+        factor /= run.scale[L];
+    }
     sweep<L, (L > 0), true, IN, OUT>(run, factor);
     update_vector<L>(run, BIAS_AT[L], desk<real>(run, G_AT[L]));
     if constexpr (NORM && L < LAST) {

@@ -1,6 +1,6 @@
 // A team of threads trains one run: a warp (tiny networks), a block, or a cluster of blocks (large ones).
 //
-// What stands before this file is written by cuda.py for one learner: its options, its layout (see packing.Layout) and
+// What stands before this file is written by cuda_source.py for one learner: its options, its layout (see packing.Layout) and
 // the offsets *_AT of every array on the "desk", a block's working memory, in shared memory where it fits. The blocks of
 // a cluster own the units of each hidden layer in equal parts, and with them the columns of the matrix that leads to
 // them; of the last matrix they own rows. What they tell each other goes through `board`, global memory of the run.
@@ -52,7 +52,8 @@ struct Run {
     unsigned char *board;
     real *p, *first, *second;
     u64 seed;
-    real step_size, momentum, shrink, less, noise_std, decay;
+    real step_size, momentum, shrink, noise_std, decay;
+    double less, exact[LAYERS]; // a factor of 1 - 1e-8 a step is none in float32, so the lazy scales are kept in double
     double rate;
     int threshold;
     int now;     // updates so far, this one included

@@ -11,7 +11,7 @@ __device__ __forceinline__ Run make_run(const Given &given, int number, int rank
     run.seed = u64(given.seeds[number]);
     const double *rates = given.rates + number;
     run.step_size = real(rates[0]), run.momentum = real(rates[given.runs]), run.shrink = real(rates[2 * given.runs]);
-    run.less = real(1) - real(rates[0] * rates[2 * given.runs]);
+    run.less = 1.0 - rates[0] * rates[2 * given.runs];
     run.noise_std = real(rates[3 * given.runs]), run.rate = rates[4 * given.runs];
     run.threshold = int(min(rates[5 * given.runs], 1e9)), run.decay = real(rates[6 * given.runs]);
     run.now = given.step, run.parity = 0;
@@ -20,7 +20,7 @@ __device__ __forceinline__ Run make_run(const Given &given, int number, int rank
     run.power1 = pow(BETA1, double(given.step)), run.power2 = pow(BETA2, double(given.step));
 #pragma unroll
     for (int layer = 0; layer < LAYERS; layer++) {
-        run.count[layer] = 0, run.scale[layer] = real(1), run.eligible[layer] = 0, run.next_mature[layer] = 0;
+        run.count[layer] = 0, run.scale[layer] = real(1), run.exact[layer] = 1.0, run.eligible[layer] = 0, run.next_mature[layer] = 0;
         run.due[layer] = layer < HIDDEN ? given.results[i64(number) * (2 + 2 * HIDDEN) + 2 + layer] : 0.0;
     }
     return run;

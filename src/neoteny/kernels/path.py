@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neoteny.kernels.examples import Examples, SharedPlan, examples_of
 from neoteny.kernels.packing import Packed, pack, unit_scales, unpack
-from neoteny.kernels.specification import Numbers, numbers_of, specify, weight_count
+from neoteny.kernels.specification import LOSSES, Numbers, covers, numbers_of, specify, weight_count
 from neoteny.nets import MLP
 from neoteny.problems.problem import Plan, Stream, check_range
 from neoteny.stacking import Stack
@@ -48,8 +48,7 @@ class KernelPath:
 
     def __init__(self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, kernel: MakeKernel) -> None:
         self._stack, self._stream, self._seeds = stack, stream, list(seeds)
-        module = stack.module(0)
-        assert isinstance(module, MLP)
+        module = _check(stack, self._seeds, loss)
         specification = specify(module, stack.methods, loss)
         parameter = next(iter(stack.view.parameters.values()))
         self._packed = Packed.empty(specification, len(self._seeds), parameter.dtype, parameter.device)
@@ -66,8 +65,17 @@ class KernelPath:
 
     def plan(self, task: int) -> Plan:
         """The plan of a task; runs of one seed share it."""
-        plan = self._plan = SharedPlan.of(self._stream, self._seeds, task)
-        self._examples = examples_of(plan)
+        plan = SharedPlan.of(self._stream, self._seeds, task)
+        examples = examples_of(plan)
+        widths = self._packed.specification.widths
+        if examples.place.shape[1] != widths[0]:
+            raise ValueError(
+                f"KernelPath: inputs have {examples.place.shape[1]} features, the network takes {widths[0]}."
+            )
+        most = examples.table.target.max(initial=0.0)
+        if LOSSES[self._packed.specification.loss] == "cross_entropy" and most >= widths[-1]:
+            raise ValueError(f"KernelPath: there is a class {most:g}, but the network has {widths[-1]} outputs.")
+        self._plan, self._examples = plan, examples
         return plan
 
     def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -94,3 +102,20 @@ class KernelPath:
         """Start from the stack's tensors."""
         pack(self._stack, self._packed)
         self._written = True
+
+
+def _check(stack: Stack, seeds: Sequence[int], loss: str) -> MLP:
+    """The network of a stack that a kernel can train; ValueError if it cannot."""
+    module = stack.module(0)
+    why = covers(type(module), stack.methods)
+    if not why and loss not in LOSSES:
+        why = f"the loss must be one of {', '.join(LOSSES)}; got {loss!r}"
+    if not why and stack.view.seeds.tolist() != list(seeds):
+        why = f"the seeds must be the stack's own, {stack.view.seeds.tolist()}; got {list(seeds)}"
+    if not why and not all(parameter.requires_grad for parameter in module.parameters()):
+        why = "some of its parameters are frozen"
+    if not why and any(getattr(group.initial[0], "family", "") != "uniform" for group in stack.view.groups):
+        why = "new units must come from a uniform distribution"
+    if why or not isinstance(module, MLP):
+        raise ValueError(f"KernelPath: no kernel trains this stack: {why}. Train it with Stack.step.")
+    return module

@@ -114,6 +114,11 @@ def why_not(problem: Problem, build: type[nn.Module], methods: Sequence[Method])
         return f"the plans of {type(problem).__name__} are not covered"
     if isinstance(problem, SlowlyChangingRegression) and problem.bits - problem.slow_bits > _MOST_RANDOM_BITS:
         return f"more than {_MOST_RANDOM_BITS} random bits"
+    return covers(build, methods)
+
+
+def covers(build: type[nn.Module], methods: Sequence[Method]) -> str:
+    """As `why_not`, whatever the problem."""
     if build is not MLP:
         return f"{build.__name__} is not an MLP"
     kinds = [type(method) for method in methods]

@@ -69,7 +69,7 @@ def test_examples_that_do_not_fit_the_network_are_refused() -> None:
 
 @pytest.mark.parametrize("strength", [1e-5, 1e-4])
 def test_l2_shrinks_float32_weights_by_what_it_says(strength: float) -> None:
-    """3e-8 a step is less than float32 can take from 1, so a factor that was kept in it would shrink by twice as much."""
+    """3e-8 a step is less than float32 can take from 1: a factor that was kept in it would shrink by twice as much."""
     torch.manual_seed(0)
     module = MLP(784, [40], 10)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The CUDA kernel in the shapes that large networks take: clusters of blocks, rows on their way through shared memory."""
+"""The CUDA kernel in the shapes of large networks: clusters of blocks, rows on their way through shared memory."""
 
 from __future__ import annotations
 

@@ -105,6 +105,11 @@ def train_run(
                     age -= born[run, units[born_layer] + j]
                 power1[side, j], power2[side, j] = options.beta1**age, options.beta2**age
 
+    any_due = np.zeros(stop - start, np.bool_)
+    for layer in range(last if replaces else _ZERO):
+        for k in range(stop - start):
+            any_due[k] |= due[run, layer, k] > 0
+
     for k in range(start, stop):
         now = np.uint64(step + (k - start) + 1)
         example = order[stream, k]
@@ -236,10 +241,7 @@ def train_run(
                     power, run, decay, incoming, scale[layer] * fan_in[layer], outgoing,
                     scale[layer + _ONE] * fan_out[layer + _ONE], instant, largest, one,
                 )  # fmt: skip
-            any_due = False
-            for layer in range(last):
-                any_due |= due[run, layer, k - start] > 0
-            if any_due:
+            if any_due[k - start]:
                 _replace(
                     run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second,
                     scale, sums, incoming, peak, outgoing, power1, power2, largest, tiny, score, draws, chosen, places,

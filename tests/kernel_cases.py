@@ -156,7 +156,7 @@ def methods_of(case: Case) -> tuple[Method, ...]:
     of the library whose initial weights differ in the last bit is soon another run.
     """
     size = 1.0 if case.norm is None else 0.1
-    optimizer: Method = Adam((1e-3 * size, 3e-4 * size, 2e-3 * size), betas=(0.85, 0.99), eps=1e-6)
+    optimizer: Method = Adam((5e-4 * size, 3e-4 * size, 1e-3 * size), betas=(0.85, 0.99), eps=1e-4)
     if case.optimizer == "sgd":
         optimizer = SGD((3e-3 * size, 1e-3 * size, 5e-3 * size))
     elif case.optimizer == "momentum":
@@ -164,7 +164,8 @@ def methods_of(case: Case) -> tuple[Method, ...]:
     rest: list[Method] = []
     if case.utility is not None:
         # In the second run units come of age together and many are replaced at once; in the others one by one.
-        rates, thresholds = (0.03 / sum(case.hidden), 0.4, 0.06 / sum(case.hidden)), (20, 300, 15)
+        units = max(sum(case.hidden), 1)
+        rates, thresholds = (0.03 / units, 0.4, 0.06 / units), (20, 300, 15)
         decays = (0.99, 0.9, 0.95)
         rest = [ContinualBackprop(rates, thresholds, decays, case.utility, case.compensate, case.count)]
     perturb = ShrinkAndPerturb((1e-3, 1e-4, 1e-2), (1e-4, 1e-3, 1e-5))

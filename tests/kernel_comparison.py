@@ -74,6 +74,21 @@ def compare(case: Case, steps: int, kernels: Mapping[str, MakeKernel], device: s
     return Difference(case, steps, "", weights, replaced_in(library))
 
 
+def sensitivity(case: Case, steps: int) -> float:
+    """The largest difference of a weight between two runs of the library whose initial weights differ in the last bit.
+
+    Where it is not far below `TOLERANCE`, a failed comparison says nothing about the kernel.
+    """
+    stacks, problem, stream = (build(case), build(case)), PROBLEMS[case.problem], stream_of(case.problem)
+    with torch.no_grad():
+        for parameter in stacks[1].view.parameters.values():
+            parameter.mul_(1.0 + torch.finfo(parameter.dtype).eps)
+    for task, start, stop in blocks(steps):
+        for stack in stacks:
+            train_block(stack, stream.plan(SEEDS, task), start, stop, problem.performance)
+    return largest(flat_state(stacks[0]), flat_state(stacks[1]), "tensors.")
+
+
 def replaced_in(stack: neoteny.Stack) -> int:
     """Units replaced so far, over all runs and layers."""
     return sum(int(counts.sum()) for counts in stack.replaced.values())

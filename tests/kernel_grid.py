@@ -17,11 +17,12 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from kernel_cases import SEEDS, Case, all_cases, covering_cases, kernel_of, paths_of
-from kernel_comparison import Difference, compare
+from kernel_comparison import Difference, compare, sensitivity
 
 _PROGRESS_SECONDS = 60.0
 
@@ -31,7 +32,11 @@ def judge(work: tuple[Case, int, str]) -> Difference:
     case, steps, device = work
     torch.set_num_threads(1)
     try:
-        return compare(case, steps, {path: kernel_of(device, path) for path in paths_of(case, device)}, device)
+        found = compare(case, steps, {path: kernel_of(device, path) for path in paths_of(case, device)}, device)
+        if found.failure:
+            by_itself = f" (the library, with initial weights other in the last bit: {sensitivity(case, steps):.1e})"
+            found = replace(found, failure=found.failure + by_itself)
+        return found
     except Exception:
         return Difference(case, steps, traceback.format_exc().rstrip(), float("nan"), 0)
 

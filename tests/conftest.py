@@ -22,3 +22,10 @@ def double_precision() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_default_dtype(before)
+
+
+@pytest.fixture(autouse=True)
+def denormal_numbers() -> Iterator[None]:
+    """Runs take tiny numbers as zero, which is a matter of the thread; the next test must not find it so."""
+    yield
+    torch.set_flush_denormal(False)

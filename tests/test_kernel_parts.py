@@ -80,7 +80,6 @@ def test_examples_hold_the_numbers_of_the_plans_batches(problem: str, task: int,
     table = found.table
     assert found.steps == shared.steps == 500
     assert len(found.order) == len(found.place) == len(set(seeds))
-    assert np.diff(table.start).max() == table.most
     for run, k in np.ndindex(len(seeds), 60):
         own = found.stream[run]
         number = found.order[own, k]

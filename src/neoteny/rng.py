@@ -17,6 +17,7 @@ import functools
 import math
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -173,11 +174,16 @@ def _compiled_box_muller() -> Callable[[np.ndarray], None] | None:
     return transform
 
 
+_fill: Any = None
+_transform: Any = None
+
+
 @functools.cache
 def _compiled_add() -> Callable[..., None] | None:
     """`fill`, Box-Muller and the addition, row by row of a target (runs, rows, columns)."""
-    compile_, fill, transform = compiler(), _compiled(), _compiled_box_muller()
-    if compile_ is None or fill is None or transform is None:
+    global _fill, _transform  # not closed over: see `jit.compiler`
+    compile_, _fill, _transform = compiler(), _compiled(), _compiled_box_muller()
+    if compile_ is None:
         return None
 
     @compile_
@@ -191,8 +197,8 @@ def _compiled_add() -> Callable[..., None] | None:
             seed[0] = seeds[run]
             for row in range(rows):
                 number[0] = row
-                fill(seed, number, time, purpose, numbers)
-                transform(noise)
+                _fill(seed, number, time, purpose, numbers)
+                _transform(noise)
                 for column in range(columns):
                     rounded[0] = noise[column] * scales[run]
                     target[run, row, column] += rounded[0]

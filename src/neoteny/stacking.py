@@ -324,11 +324,15 @@ class _VmapForward:
         return hook
 
 
+def runs_in_order(module: nn.Module) -> bool:
+    """Whether a module's forward pass is nothing but its children, one after the other."""
+    return type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
+
+
 def _chain(module: nn.Module) -> bool:
     """Whether the module is nothing but linear layers and `OVER_STACKS`, one after the other."""
-    in_order = type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
     children = [child for _, child in module.named_modules(remove_duplicate=False)]
-    if not in_order or len({id(child) for child in children}) < len(children):  # one module in two places
+    if not runs_in_order(module) or len({id(child) for child in children}) < len(children):  # one module in two places
         return False
     return all(
         _chain(child) or type(child) is nn.Linear or isinstance(child, OVER_STACKS) for child in module.children()

@@ -21,14 +21,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from neoteny.engine.paths import BLOCK_UPDATES, StackPath
 from neoteny.engine.side_by_side import SideBySide
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method, State
-from neoteny.problems.problem import Plan, Problem, Stream
+from neoteny.problems.problem import Problem, Stream
 from neoteny.stacking import Forward, Stack
 from neoteny.view import LiveGroup
 
-BLOCK_UPDATES = 500
 _BATCH_BYTES = 256 * 2**20  # of inputs made at once: their order is drawn on the host while the device works
 _WARM_UPS = 2
 _RECORDABLE = (SGD, L2, ShrinkAndPerturb, ContinualBackprop)
@@ -51,7 +51,7 @@ def why_not(methods: Sequence[Method]) -> str:
     return "ContinualBackprop twice" if kinds.count(ContinualBackprop) > 1 else ""
 
 
-class GraphPath:
+class GraphPath(StackPath):
     """A stack trained by replaying its update; see `paths.Path`.
 
     Args:
@@ -65,9 +65,9 @@ class GraphPath:
     def __init__(
         self, stack: Stack, stream: Stream, seeds: Sequence[int], problem: Problem, dtype: torch.dtype
     ) -> None:
-        self._stack, self._stream, self._seeds, self._problem, self._dtype = stack, stream, list(seeds), problem, dtype
+        super().__init__(stack, stream, seeds, problem, dtype)
         self.block_updates = BLOCK_UPDATES
-        self._device = device = stack.view.seeds.device
+        device = self._device
         if why := why_not(stack.methods):
             raise ValueError(f"GraphPath expects methods whose update can be recorded; got {stack.methods!r}: {why}.")
         self.reason = "" if device.type == "cuda" else "no CUDA device"
@@ -88,12 +88,6 @@ class GraphPath:
         self._update = torch.zeros((), dtype=torch.int64, device=device)
         self._inputs, self._targets = torch.empty(0, device=device), torch.empty(0, device=device)
         self._pieces: list[Piece] = []
-        self._plan: Plan | None = None
-
-    def plan(self, task: int) -> Plan:
-        """The plan of a task, which `advance` then follows."""
-        self._plan = self._stream.plan(self._seeds, task)
-        return self._plan
 
     def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Updates start to stop - 1 of the planned task; see `paths.Path`."""
@@ -110,17 +104,6 @@ class GraphPath:
                 for batch, target in zip(inputs, targets, strict=True):
                     self._step(batch, target)
         return self._total.to("cpu", copy=True), self._broken.to("cpu", copy=True)
-
-    def replaced(self) -> Tensor | None:
-        """Units replaced so far in each run, int64 (n,); None if no method replaces any."""
-        counts = self._stack.replaced
-        return torch.stack(list(counts.values())).sum(0) if counts else None
-
-    def write_back(self) -> None:
-        """The stack's tensors are the state."""
-
-    def read(self) -> None:
-        """The stack's tensors are the state."""
 
     def _step(self, batch: Tensor, target: Tensor) -> None:
         self._inputs.copy_(batch)

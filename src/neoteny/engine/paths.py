@@ -68,8 +68,8 @@ class Path(Protocol):
         ...
 
 
-class ReferencePath:
-    """The library itself."""
+class StackPath:
+    """What paths share whose state is the stack's own tensors."""
 
     def __init__(
         self, stack: Stack, stream: Stream, seeds: Sequence[int], problem: Problem, dtype: torch.dtype
@@ -81,12 +81,32 @@ class ReferencePath:
         self.block_updates = 0
 
     def plan(self, task: int) -> Plan:
+        """The plan of a task, which `advance` then follows."""
         self._plan = self._stream.plan(self._seeds, task)
-        if not self.block_updates and self._plan.steps:
-            inputs, _ = self._plan.batches(0, 1, self._device)
+        return self._plan
+
+    def replaced(self) -> Tensor | None:
+        """Units replaced so far in each run, int64 (n,); None if no method replaces any."""
+        counts = self._stack.replaced
+        return torch.stack(list(counts.values())).sum(0) if counts else None
+
+    def write_back(self) -> None:
+        """The stack's tensors are the state."""
+
+    def read(self) -> None:
+        """The stack's tensors are the state."""
+
+
+class ReferencePath(StackPath):
+    """The library itself."""
+
+    def plan(self, task: int) -> Plan:
+        plan = super().plan(task)
+        if not self.block_updates and plan.steps:
+            inputs, _ = plan.batches(0, 1, self._device)
             bytes_a_step = inputs.numel() * inputs.element_size()
             self.block_updates = max(1, min(BLOCK_UPDATES, BLOCK_BYTES // bytes_a_step))
-        return self._plan
+        return plan
 
     def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         assert self._plan is not None, "plan a task first"
@@ -105,16 +125,6 @@ class ReferencePath:
             right = torch.stack(outputs).argmax(-1) == targets  # (updates, n, B)
             each = right.flatten(2).double().mean(-1)
         return each.double().sum(0).cpu(), first
-
-    def replaced(self) -> Tensor | None:
-        counts = self._stack.replaced
-        return torch.stack(list(counts.values())).sum(0) if counts else None
-
-    def write_back(self) -> None:
-        """The stack's tensors are the state."""
-
-    def read(self) -> None:
-        """The stack's tensors are the state."""
 
 
 def choose_path(kernel: str, problem: Problem, setting: Setting) -> tuple[str, str]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.engine import pooling
-from neoteny.stacking import ELEMENTWISE, _StackedLinear
+from neoteny.stacking import ELEMENTWISE, _StackedLinear, runs_in_order
 
 STREAMS = 32
 Layers = Sequence[tuple[str, nn.Module]]
@@ -45,7 +45,6 @@ class SideBySide:
     def of(module: nn.Module, reads: Collection[str], device: torch.device) -> SideBySide | None:
         """The forward pass of networks like this one; None if it is not such a chain."""
         layers = list(module.named_children())
-        in_order = type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
         kinds = [_kind(layer) for _, layer in layers]
         split = kinds.index("linear") if "linear" in kinds else 0
         chain = all(kind in ("image", "any") for kind in kinds[:split]) and all(
@@ -54,7 +53,7 @@ class SideBySide:
         flattened = any(isinstance(layer, nn.Flatten) for _, layer in layers[:split])
         convolves = any(isinstance(layer, nn.Conv2d) for _, layer in layers[:split])
         each_once = len({id(layer) for _, layer in layers}) == len(layers)
-        fits = in_order and chain and flattened and convolves and each_once
+        fits = runs_in_order(module) and chain and flattened and convolves and each_once
         return SideBySide(layers, reads, device) if fits else None
 
     def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

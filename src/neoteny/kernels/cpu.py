@@ -18,7 +18,17 @@ import torch
 
 from neoteny import jit
 from neoteny.jit import compiler
-from neoteny.kernels import cpu_arguments, cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units, cpu_wide
+from neoteny.kernels import (
+    cpu_arguments,
+    cpu_draws,
+    cpu_lanes,
+    cpu_layers,
+    cpu_narrow,
+    cpu_norm,
+    cpu_units,
+    cpu_wide,
+    specification,
+)
 from neoteny.kernels.cpu_arguments import as_array, inputs_of, options_of, rates_of, shape_of, state_of
 from neoteny.kernels.cpu_narrow import LANES, train_group
 from neoteny.kernels.cpu_wide import train_run
@@ -68,9 +78,8 @@ class CpuKernel:
         return total, broken
 
 
-def _is_narrow(specification: Specification) -> bool:
+def _is_narrow(s: Specification) -> bool:
     """Whether runs are better trained side by side than one by one."""
-    s = specification
     plain = not (s.norm or s.dropout or s.noise) and LOSSES[s.loss] == "mse"
     return plain and max(s.widths) <= _NARROW
 
@@ -84,7 +93,18 @@ def _entry(function: Callable[..., None]) -> Callable[..., None]:
 
 def _fingerprint() -> str:
     """Stands for the sources of all compiled functions; as part of an entry it keeps its cache from growing stale."""
-    modules = (jit, cpu_arguments, cpu_draws, cpu_lanes, cpu_layers, cpu_narrow, cpu_norm, cpu_units, cpu_wide)
+    modules = (
+        jit,
+        specification,
+        cpu_arguments,
+        cpu_draws,
+        cpu_lanes,
+        cpu_layers,
+        cpu_narrow,
+        cpu_norm,
+        cpu_units,
+        cpu_wide,
+    )
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from neoteny.kernels.examples import Examples
-from neoteny.kernels.packing import Packed, layer_names
+from neoteny.kernels.packing import Packed, draw_purposes
 from neoteny.kernels.specification import Numbers, Specification
 from neoteny.rng import purpose_code
 
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
     scale: np.ndarray
     shift: np.ndarray
     unit: np.ndarray
-    purposes: np.ndarray  # (6, layers): weight, utility, perturbed weight, bias, norm scale, norm shift
+    purposes: np.ndarray  # (6, layers): the codes of `packing.draw_purposes`, in that order
     bounds: np.ndarray  # float64: of new weights
 
 
@@ -118,17 +118,7 @@ def state_of(packed: Packed) -> State:
 
 def shape_of(packed: Packed, scales: Sequence[float]) -> Shape:
     """The shape of a network; `scales`: the bounds of new weights."""
-    layout, specification = packed.layout, packed.specification
-    names = layer_names(specification)
-    norms = [f"norm{number}" for number in range(1, len(names) + 1)]
-    purposes = [
-        [f"{name}.weight" for name in names],
-        [f"{name}/utility" for name in names],
-        [f"{name}.weight/perturb" for name in names],
-        [f"{name}.bias/perturb" for name in names],
-        [f"{name}.weight/perturb" for name in norms],
-        [f"{name}.bias/perturb" for name in norms],
-    ]
+    layout, purposes = packed.layout, draw_purposes(packed.specification)
 
     def unsigned(values: Sequence[int]) -> np.ndarray:
         return np.array([max(value, 0) for value in values], dtype=np.uint64)
@@ -142,7 +132,7 @@ def shape_of(packed: Packed, scales: Sequence[float]) -> Shape:
         unsigned(layout.scale),
         unsigned(layout.shift),
         unsigned(layout.unit),
-        np.array([[purpose_code(text) for text in row] for row in purposes], dtype=np.uint64),
+        np.array([[purpose_code(text) for text in row] for row in purposes.values()], dtype=np.uint64),
         np.array([*scales, 0.0]),
     )
 

@@ -28,10 +28,9 @@ from neoteny.kernels.cpu_layers import (
 )
 from neoteny.kernels.cpu_norm import normalize, normalize_back
 from neoteny.kernels.cpu_units import choose, has_collapsed, measure, release, renew, sum_matrix
+from neoteny.kernels.specification import FOLD
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
-_FOLD = 0.125
-"""A lazy scale below this is multiplied into the weights at once."""
 
 
 @compiled
@@ -65,7 +64,7 @@ def train_run(
         np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype),
     )  # fmt: skip
     less = 1.0 - rates.step_size[run] * rates.shrink[run]  # float64: 1 - 1e-8 is 1 in float32
-    lazy = options.shrink and options.optimizer == 0 and not options.noise and less > _FOLD
+    lazy = options.shrink and options.optimizer == 0 and not options.noise and less > FOLD
     dense = options.optimizer > 0 or options.noise or (options.shrink and not lazy)
     replaces = options.utility >= 0
     x = np.zeros(size, p.dtype)
@@ -182,7 +181,7 @@ def train_run(
                         p, first, at, n_in[layer], stride, x, g, layer, step_size, shrink, momentum
                     )  # fmt: skip
             else:
-                if lazy and exact[layer] * less < _FOLD:
+                if lazy and exact[layer] * less < FOLD:
                     _fold(p, at, n_in[layer] * stride, scale[layer])
                     scale[layer] = exact[layer] = one
                     if sums:

@@ -19,9 +19,8 @@ from neoteny.kernels.cuda_plan import Cut, Device, Team
 from neoteny.kernels.cuda_source import source
 from neoteny.kernels.examples import Examples, Table
 from neoteny.kernels.packing import Packed
-from neoteny.kernels.specification import Numbers, Specification
+from neoteny.kernels.specification import FOLD, Numbers, Specification
 
-_FOLD = 0.125  # see cuda_team.cu: a smaller factor cannot be kept as a lazy scale
 _OPTIONS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
 _MOST_STEPS = 2**31 - 2**20  # steps are 32-bit numbers in the kernel
 
@@ -132,7 +131,7 @@ def is_dense(specification: Specification, numbers: Numbers) -> bool:
     """
     if specification.dense:
         return True
-    return specification.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= _FOLD).any())
+    return specification.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= FOLD).any())
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neoteny.kernels.cuda_plan import Cut
-from neoteny.kernels.packing import Layout, layer_names
-from neoteny.kernels.specification import Specification
+from neoteny.kernels.packing import Layout, draw_purposes
+from neoteny.kernels.specification import FOLD, Specification
 from neoteny.rng import purpose_code
 
 FILES = ("team", "matrix", "layers", "signals", "units", "steps")
@@ -26,7 +26,7 @@ def source(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[
 
 def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
     """The first lines of the source: everything that is known before the kernel is compiled."""
-    layout, team, names = Layout.of(s), cut.team, layer_names(s)
+    layout, team = Layout.of(s), cut.team
     numbers: dict[str, object] = {
         "LAYERS": s.layers, "HIDDEN": s.hidden, "PARAMETERS": layout.parameters, "UNITS": layout.units,
         "THREADS": team.threads, "BLOCKS": team.blocks, "TEAMS": team.teams, "IN_FLIGHT": team.in_flight,
@@ -38,21 +38,12 @@ def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence
     }  # fmt: skip
     reals = {
         "FORWARD_DECAY": s.forward_decay, "BACKWARD_DECAY": s.backward_decay, "NORM_EPS": s.norm_eps,
-        "DROPOUT": s.dropout, "BETA1": s.beta1, "BETA2": s.beta2, "EPS": s.eps,
+        "DROPOUT": s.dropout, "BETA1": s.beta1, "BETA2": s.beta2, "EPS": s.eps, "FOLD": FOLD,
     }  # fmt: skip
     lists: dict[str, Sequence[int]] = {
         "INPUTS": layout.inputs, "OUTPUTS": layout.outputs, "STRIDE": layout.stride, "WEIGHT": layout.weight,
         "BIAS": layout.bias, "SCALE": layout.scale, "SHIFT": layout.shift, "UNIT": layout.unit, "OWN": cut.own,
     }  # fmt: skip
-    norms = [f"norm{number + 1}" for number in range(s.layers)]
-    purposes = {
-        "WEIGHT": [f"{name}.weight" for name in names],
-        "UTILITY": [f"{name}/utility" for name in names],
-        "NOISE": [f"{name}.weight/perturb" for name in names],
-        "BIAS": [f"{name}.bias/perturb" for name in names],
-        "GAIN": [f"{name}.weight/perturb" for name in norms],
-        "MOVE": [f"{name}.bias/perturb" for name in norms],
-    }
     lines = [f"typedef {'double' if item == 8 else 'float'} real;"]
     lines.append(f"typedef unsigned {'short' if max(s.widths) < 2**16 else 'int'} row_index;")
     lines.append(f"#define CLUSTER {f'__cluster_dims__({team.blocks}, 1, 1)' if team.blocks > 1 else ''}")
@@ -60,9 +51,9 @@ def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence
     lines += [f"constexpr double {name} = {float(value)!r};" for name, value in reals.items()]
     lines.append(f"constexpr unsigned PURPOSE_DROPOUT = {purpose_code('dropout')}u;")
     lines += [f"__device__ constexpr int {name}[] = {{{_joined(values)}}};" for name, values in lists.items()]
-    for name, texts in purposes.items():
+    for name, texts in draw_purposes(s).items():
         codes = ", ".join(f"{purpose_code(text)}u" for text in texts)
-        lines.append(f"__device__ constexpr unsigned PURPOSE_{name}[] = {{{codes}}};")
+        lines.append(f"__device__ constexpr unsigned PURPOSE_{name.upper()}[] = {{{codes}}};")
     lines.append(
         f"__device__ constexpr double BOUND[] = {{{', '.join(repr(float(bound)) for bound in (*bounds, 0.0))}}};"
     )

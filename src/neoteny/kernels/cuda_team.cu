@@ -21,7 +21,6 @@ constexpr bool SUMS_IN = UTILITY == 0 || UTILITY == 3;
 constexpr bool SUMS_OUT = UTILITY == 0 || UTILITY == 1 || UTILITY == 2 || UTILITY == 4;
 constexpr bool SUMS_LATE = NOISE && NOISE_FIRST;  // the sums follow the noise, which follows the update
 constexpr bool LAZY = SHRINK && !DENSE;
-constexpr real FOLD = real(0.125);                // a lazy scale below this is multiplied into the weights
 constexpr real LARGEST = sizeof(real) == 8 ? real(1.7976931348623157e308) : real(3.402823466e38);
 constexpr real TINY = sizeof(real) == 8 ? real(2.2250738585072014e-308) : real(1.175494351e-38);
 constexpr u32 ALL = 0xFFFFFFFFu;

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from neoteny.jit import compiler
 from neoteny.kernels.packing import Packed
 from neoteny.kernels.specification import Numbers
 
@@ -71,13 +72,6 @@ def count_ahead(born, accumulator, rate, threshold, count_layer, step, counts):
 
 @functools.cache
 def _compiled() -> Callable[..., None]:
-    """Compiled without the freedoms of `jit.compiler`.
-
-    A product and a sum in one instruction round otherwise than `Schedule`, and what is due at exactly 1 comes a step
-    late.
-    """
-    try:
-        import numba  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return count_ahead
-    return numba.njit(cache=True, nogil=True)(count_ahead)
+    """Compiled exactly: rounded otherwise than by `Schedule`, what is due at exactly 1 comes a step late."""
+    compile_ = compiler(exact=True)
+    return count_ahead if compile_ is None else compile_(count_ahead)

@@ -36,7 +36,6 @@ class Table:
         level: uint8 (entries,); the value is values[level].
         values: float32 (256,).
         target: float32 (N,), a class number or a value to predict.
-        most: the largest number of entries of one input.
         mask: int32 (N,), bit i is feature i, where inputs are zeros and ones and have at most 31 features; else empty.
     """
 
@@ -45,7 +44,6 @@ class Table:
     level: np.ndarray
     values: np.ndarray
     target: np.ndarray
-    most: int
     mask: np.ndarray
 
 
@@ -79,18 +77,14 @@ Drawn = tuple[Plan, Described]
 class SharedPlan(Plan):
     """One task of n runs of which those of one seed share a stream."""
 
-    def __init__(self, plan: Plan, stream: np.ndarray) -> None:
-        self.distinct, self.stream, self.steps = plan, stream, plan.steps
-        self.described: Described | None = None
+    def __init__(self, plan: Plan, described: Described, stream: np.ndarray) -> None:
+        self.distinct, self.described, self.stream, self.steps = plan, described, stream, plan.steps
 
     @staticmethod
     def of(stream: Stream, seeds: Sequence[int], task: int) -> SharedPlan:
         """The plan of a task for the runs of these seeds."""
         distinct, number = np.unique(np.asarray(seeds, dtype=np.int64), return_inverse=True)
-        plan, described = _draw(stream, tuple(distinct.tolist()), task)
-        shared = SharedPlan(plan, number.astype(np.int32))
-        shared.described = described
-        return shared
+        return SharedPlan(*_draw(stream, tuple(distinct.tolist()), task), number.astype(np.int32))
 
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
         runs = torch.from_numpy(self.stream).to(device).long()
@@ -103,8 +97,7 @@ class SharedPlan(Plan):
 
 def examples_of(plan: SharedPlan) -> Examples:
     """A plan as kernels read it."""
-    table, order, place = plan.described or _describe(plan.distinct)
-    return Examples(table, order, place, plan.stream)
+    return Examples(*plan.described, plan.stream)
 
 
 _KEPT_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 20  # of the machine's memory, per process
@@ -165,8 +158,8 @@ def make_table(levels: np.ndarray, values: np.ndarray, target: np.ndarray) -> Ta
     start = np.zeros(len(levels) + 1, dtype=np.int32)
     np.cumsum(counts, out=start[1:])
     feature = np.nonzero(present)[1].astype(np.int16)
-    most, width = int(counts.max(initial=0)), levels.shape[1]
+    width = levels.shape[1]
     mask = np.zeros(0, np.int32)
     if width <= _MASK_BITS and values[1] == 1.0 and levels.max(initial=0) <= 1:
         mask = (levels.astype(np.int64) << np.arange(width)).sum(1).astype(np.int32)
-    return Table(start, feature, levels[present], values, target.astype(np.float32), most, mask)
+    return Table(start, feature, levels[present], values, target.astype(np.float32), mask)

@@ -155,6 +155,20 @@ def layer_names(specification: Specification) -> list[str]:
     return [*(f"fc{number}" for number in range(1, specification.hidden + 1)), "out"]
 
 
+def draw_purposes(specification: Specification) -> dict[str, list[str]]:
+    """What each layer's draws are for, in the library's words: new weights, the random utility, and the noise."""
+    names = layer_names(specification)
+    norms = [f"norm{number}" for number in range(1, len(names) + 1)]
+    return {
+        "weight": [f"{name}.weight" for name in names],
+        "utility": [f"{name}/utility" for name in names],
+        "noise": [f"{name}.weight/perturb" for name in names],
+        "bias": [f"{name}.bias/perturb" for name in names],
+        "gain": [f"{name}.weight/perturb" for name in norms],
+        "move": [f"{name}.bias/perturb" for name in norms],
+    }
+
+
 def unit_scales(stack: Stack) -> list[float]:
     """For each hidden layer the bound of the uniform distribution that new units are drawn from."""
     return [group.initial[0].scale for group in stack.view.groups]  # pyright: ignore[reportAttributeAccessIssue]

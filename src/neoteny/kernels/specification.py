@@ -26,6 +26,8 @@ ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "elu", "swish")
 LOSSES = ("mse", "cross_entropy")
 OPTIMIZERS = ("sgd", "momentum", "adam")
 NO_REPLACEMENT = -1
+FOLD = 0.125
+"""L2 under plain SGD is a lazy factor of each matrix; one below this is multiplied into the weights at once."""
 _MOST_RANDOM_BITS = 10  # of slowly-changing regression: up to here a plan holds a table of all inputs
 
 

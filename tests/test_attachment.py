@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,6 +162,24 @@ def test_auto_ticks_from_the_optimizer() -> None:
         assert torch.equal(ours, theirs)
     with pytest.raises(RuntimeError, match="ticks by itself"):
         plastic.step()
+
+
+@pytest.mark.parametrize(
+    "held",
+    [lambda optimizer: optimizer, lambda optimizer: SimpleNamespace(parameters=optimizer.param_groups[0]["params"])],
+    ids=["optimizer", "parameters"],
+)
+def test_a_model_that_holds_its_optimizer_is_wired_like_any_other(held: Callable[[torch.optim.Optimizer], Any]) -> None:
+    """Frameworks build the optimizer inside the network, or hang an object there that knows the parameters."""
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    train(model, optimizer, None, batches(2))
+    wiring = str(neoteny.trace(model, torch.zeros(1, 6)))
+    model.held = held(optimizer)
+    before, moments = snapshot(model), str(optimizer.state_dict())
+    assert str(neoteny.trace(model, torch.zeros(1, 6))) == wiring
+    assert_same(before, snapshot(model))
+    assert str(optimizer.state_dict()) == moments
 
 
 def test_a_step_that_a_gradient_scaler_skips_does_not_tick() -> None:
@@ -607,3 +626,41 @@ def test_a_forgotten_step_is_warned_about_once() -> None:
     train(model, optimizer, None, batches(50))
     train(model, optimizer, plastic, batches(1))
     assert plastic.state_dict()["states"][0]["0"]["schedule"]["step"] == 1
+
+
+def orthogonal_net() -> nn.Sequential:
+    net = nn.Sequential(nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 50), nn.Tanh(), nn.Linear(50, 2))
+    for layer in (net[0], net[2]):
+        nn.init.orthogonal_(layer.weight, 2**0.5)  # type: ignore[arg-type]
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return net
+
+
+def test_orthogonal_weights_are_refused_with_the_line_that_mends_it() -> None:
+    torch.manual_seed(0)
+    net = orthogonal_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"It is orthogonal.*Initial\('orthogonal', scale=1.414\)"):
+        neoteny.attach(net, optimizer, ContinualBackprop(), example=torch.zeros(2, 6))
+
+
+def test_a_new_unit_of_an_orthogonal_network_is_as_long_as_the_others_were() -> None:
+    torch.manual_seed(0)
+    net = orthogonal_net()
+    before = [layer.weight.detach().std() for layer in (net[0], net[2])]  # type: ignore[union-attr]
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    method = ContinualBackprop(replacement_rate=1.0, maturity_threshold=0)
+    init = neoteny.Initial("orthogonal", scale=2**0.5)
+    neoteny.attach(net, optimizer, method, example=torch.zeros(2, 6), init=init, seed=0, auto=True)
+    for _ in range(2):
+        optimizer.zero_grad()
+        net(torch.randn(4, 6)).sum().backward()
+        optimizer.step()
+    for layer, spread in zip((net[0], net[2]), before, strict=True):
+        drawn = layer.weight.detach()[:, layer.weight.abs().sum(0) > 0]  # type: ignore[union-attr]
+        assert drawn.std() == pytest.approx(float(spread), rel=0.15)
+
+
+def test_an_orthogonal_distribution_needs_its_gain() -> None:
+    with pytest.raises(ValueError, match=r"Initial\('orthogonal'\) needs scale > 0"):
+        neoteny.Initial("orthogonal")

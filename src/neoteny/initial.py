@@ -27,7 +27,9 @@ NAMES = (
     "lecun_normal",
     "uniform",
     "normal",
+    "orthogonal",
 )
+_SCALED = NAMES[-3:]
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -37,12 +39,13 @@ class Initial:
 
     Args:
         name: "default" (the module's own `reset_parameters`), "kaiming_uniform", "kaiming_normal", "xavier_uniform",
-            "xavier_normal", "lecun_uniform", "lecun_normal", "uniform" (give `scale`, the bound) or "normal" (give
-            `scale`, the standard deviation).
+            "xavier_normal", "lecun_uniform", "lecun_normal", "uniform" (give `scale`, the bound), "normal" (give
+            `scale`, the standard deviation) or "orthogonal" (give `scale`, the gain; a new row is normal and as long
+            as the others were, for it cannot stay orthogonal to rows that have learned).
         nonlinearity: whose gain Kaiming and Xavier use, as `torch.nn.init.calculate_gain` names it. Kaiming takes
             "relu" and Xavier "linear" if none is given, as `torch.nn.init` does.
         slope: the negative slope of "leaky_relu".
-        scale: the bound or standard deviation of "uniform" and "normal".
+        scale: the bound, standard deviation or gain of "uniform", "normal" and "orthogonal".
 
     Example:
         >>> Initial("kaiming_uniform", nonlinearity="tanh").name
@@ -57,11 +60,11 @@ class Initial:
     def __post_init__(self) -> None:
         if self.name not in NAMES:
             raise ValueError(f"init must be one of {', '.join(NAMES)}; got {self.name!r}.")
-        if self.name in ("uniform", "normal"):
+        if self.name in _SCALED:
             if self.scale is None or not self.scale > 0:
                 raise ValueError(f"Initial({self.name!r}) needs scale > 0, e.g. Initial({self.name!r}, scale=0.1).")
         elif self.scale is not None:
-            raise ValueError(f"Initial({self.name!r}) takes no scale; scale belongs to 'uniform' and 'normal'.")
+            raise ValueError(f"Initial({self.name!r}) takes no scale; scale belongs to {', '.join(_SCALED)}.")
 
 
 Declared = str | Initial | Mapping[str, str | Initial]
@@ -144,6 +147,8 @@ def resolve(module: nn.Module, declared: str | Initial) -> Distribution | Module
     if init.name == "default":
         return _default(module, fan_in)
     family = "uniform" if init.name.endswith("uniform") else "normal"
+    if init.name == "orthogonal" and init.scale is not None:
+        return Distribution("normal", init.scale / math.sqrt(max(fan_in, len(module.weight))))  # pyright: ignore[reportArgumentType]
     if init.scale is not None:
         return Distribution(family, init.scale)
     if init.name.startswith("kaiming"):
@@ -169,12 +174,16 @@ def check(name: str, module: nn.Module, distribution: Distribution | ModuleDistr
         return
     fitting = [
         candidate
-        for candidate in NAMES[1:-2]
+        for candidate in NAMES[1:-3]
         if _close(spread, resolve(module, candidate).std, min(tolerance, 0.1))  # close enough to name it
     ]
     measured = f"neoteny.Initial('normal', scale={spread:.4g})"
     suggestion = repr(fitting[0]) if fitting else f"{{{name!r}: {measured}}}"
     hint = f" Its spread fits init={fitting[0]!r}." if fitting else ""
+    gain = _orthogonal_gain(weight.flatten(1))
+    if gain is not None:
+        suggestion = f"neoteny.Initial('orthogonal', scale={gain:.4g})"
+        hint = " It is orthogonal."
     raise ValueError(
         f"{name}: the initial distribution has a standard deviation of {distribution.std:.4g}, but the weights at "
         f"attach have {spread:.4g}, so new units would not look like the initial ones.{hint} Declare how the network "
@@ -220,6 +229,17 @@ def _gain(nonlinearity: str, slope: float | None) -> float:
         raise ValueError(
             f"Initial: nonlinearity must be one that torch.nn.init.calculate_gain knows; got {nonlinearity!r}."
         ) from error
+
+
+def _orthogonal_gain(matrix: Tensor) -> float | None:
+    """The gain of an orthogonal matrix (of its rows or its columns, whichever are fewer); None if it is not one."""
+    rows, columns = matrix.shape
+    gram = matrix @ matrix.T if rows <= columns else matrix.T @ matrix
+    squared = gram.diagonal().mean()
+    identity = squared * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    if len(gram) < 2 or not torch.allclose(gram, identity, rtol=0.0, atol=1e-4 * squared.item()):
+        return None
+    return math.sqrt(squared.item())
 
 
 def _close(value: float, expected: float, tolerance: float) -> bool:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from neoteny.fused_adam import update_fused
 from neoteny.ports import Region, put
 
 
@@ -87,6 +88,10 @@ def adam_update(
     eps: float,
 ) -> None:
     """One Adam update in place; every tensor (*R, ...)."""
+    if update_fused(
+        parameter, gradient, first, second, steps.step, steps.resets, steps.run_axes, step_size, betas, eps
+    ):
+        return
     beta1, beta2 = betas
     first.lerp_(gradient, 1.0 - beta1)
     second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.optim import Optimizer
 
 Forward = Callable[..., Any]
 # What a forward pass does not change in place, or what is watched otherwise.
 _CODE = (nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType)
-_NOT_FOLLOWED = (*_CODE, str, bytes, int, float, complex)
+_NOT_FOLLOWED = (*_CODE, Optimizer, str, bytes, int, float, complex)
 _DEEPEST = 3  # plain objects inside plain objects: a simulator hung on a module is not copied whole
 FEW = 4
 """Examples that tracing needs: more than one, for batch norms in training mode."""
@@ -106,7 +107,9 @@ class Stage:
             return
         seen.add(id(value))
         if isinstance(value, Tensor):
-            (self._loose if depth else self._tensors).append((value, value.detach().clone()))
+            # A plain object may hold the model's parameters, too, which the judge edits between passes.
+            loose = depth > 0 and not isinstance(value, nn.Parameter)
+            (self._loose if loose else self._tensors).append((value, value.detach().clone()))
         elif isinstance(value, np.ndarray):
             self._arrays.append((value, value.copy()))
         elif isinstance(value, (dict, list, set, deque)):

@@ -1,5 +1,7 @@
 """Problem, Stream and Plan: what a stack of runs learns from, described before it is made into tensors.
 
+A problem of control opens as `Worlds` instead: environments in which an agent acts (`neoteny.engine.ppo`).
+
 A `Problem` is a frozen description. `open` finds its data and gives a `Stream`; the stream gives, for a task number and
 the seeds of n runs, a `Plan`: which examples in which order, not yet as tensors, so that runs share one copy of the
 data. A plan depends on (problem, seed, task) alone: run k sees the same stream whatever the method, the stack it sits
@@ -12,8 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,15 +40,69 @@ class Plan(ABC):
         return None
 
 
-class Stream(ABC):
-    """An opened problem: the data is there."""
+class Source(ABC):  # noqa: B024
+    """An opened problem: what it needs is there."""
 
     fingerprint: str = ""
-    """Stands for the data itself; results of different data do not belong in one folder."""
+    """Stands for the data, or the simulator; results of different ones do not belong in one folder."""
+
+
+class Stream(Source):
+    """An opened problem of supervised learning."""
 
     @abstractmethod
     def plan(self, seeds: Sequence[int], task: int) -> Plan:
         """The plan of task number `task` (from 0) for the runs of these seeds."""
+
+
+class World(Protocol):
+    """An environment that goes on for ever: gymnasium's reset and step, a clock of all steps, and a state to save."""
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, over all episodes."""
+        ...
+
+    @property
+    def friction(self) -> float:
+        """The friction in force."""
+        ...
+
+    def reset(self, *, seed: int | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """The first observation of an episode, float32; a seed starts everything anew, the clock included."""
+        ...
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Observation, reward, terminated, truncated and info.
+
+        Raises:
+            SimulationError: the simulator has no next state: it blew up, or the action is not finite.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a continuation needs, as tensors, numbers, strings, lists and dicts."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Build the simulator anew and bring it to a saved state; what follows depends on that state alone."""
+        ...
+
+    def close(self) -> None:
+        """Free the simulator."""
+        ...
+
+
+class SimulationError(RuntimeError):
+    """A simulator that cannot go on; it ends the run, not the sweep."""
+
+
+class Worlds(Source):
+    """An opened problem of control: its simulator is installed."""
+
+    @abstractmethod
+    def make(self, seed: int) -> World:
+        """The world of the run of this seed, not yet reset."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +111,11 @@ class Problem(ABC):
 
     Attributes:
         loss: "mse" or "cross_entropy".
-        performance: the metric by which methods are compared: "error" (mean squared error before each update) or
-            "accuracy" (share right, before each update, or on the plan's test set where it has one).
+        performance: the metric by which methods are compared: "error" (mean squared error before each update),
+            "accuracy" (share right, before each update, or on the plan's test set where it has one) or "return" (the
+            sum of an episode's rewards).
         tells_task: whether the learner is told of a task change; its output layer is then set to zero.
+        control: whether an agent acts in it (it opens as `Worlds`); `steps_per_task` then counts actions.
     """
 
     tasks: int
@@ -64,6 +123,7 @@ class Problem(ABC):
     loss: ClassVar[str] = "mse"
     performance: ClassVar[str] = "error"
     tells_task: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -78,10 +138,10 @@ class Problem(ABC):
     @property
     @abstractmethod
     def steps_per_task(self) -> int:
-        """Updates a task."""
+        """Updates a task; in a problem of control, actions."""
 
     @abstractmethod
-    def open(self, data: Path | str | None = None) -> Stream:
+    def open(self, data: Path | str | None = None) -> Source:
         """Find the data (in `data`, $NEOTENY_DATA, the user's cache) and check it.
 
         Raises:
@@ -91,7 +151,7 @@ class Problem(ABC):
     @property
     def higher_is_better(self) -> bool:
         """Whether more of `performance` is better."""
-        return self.performance == "accuracy"
+        return self.performance != "error"
 
 
 def check_whole(problem: Problem, **least: int) -> None:

@@ -22,7 +22,7 @@ from neoteny.engine.store import Results
 from neoteny.engine.sweep import Sweep
 from neoteny.engine.workers import run_workers, stop_with_parent
 from neoteny.experiments import Experiment
-from neoteny.problems.problem import Problem, Stream
+from neoteny.problems.problem import Problem, Source
 
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -36,7 +36,7 @@ class Launch:
     experiment: Experiment
     sweep: Sweep
     results: Results
-    streams: dict[Problem, Stream]
+    streams: dict[Problem, Source]
     device: torch.device
     kernel: str
     wanted: list[Run]
@@ -157,7 +157,7 @@ def prepare(options: argparse.Namespace) -> Launch:
     if options.runs is not None:
         settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
-    device = running.choose_device(options.device)
+    device = running.choose_device(options.device, sweep)
     kernel = running.choose_kernel(options.kernel, device)
     wanted = runs_of(sweep, sweep.settings, kernel)
     streams = running.open_problems(sweep, options.data)

@@ -39,7 +39,7 @@ class Step(NamedTuple):
     """What one step gave: losses (n,) and outputs (n, B, ...) from before the update."""
 
     losses: Tensor
-    outputs: Tensor
+    outputs: Any
 
 
 class StackView(View):
@@ -140,7 +140,7 @@ class Stack:
         self._loss = _losses(loss)
         self._states: list[State] = [method.init(view) for method in methods]
         view.optimizers = [pair for pair in zip(methods, self._states, strict=True) if pair[0].is_optimizer]
-        reads = dict.fromkeys(name for method in methods for name in method.reads(view))
+        reads = dict.fromkeys(self.reads)
         self._forward: Forward = (
             _ChainForward(self._template, reads) if _chain(template) else _VmapForward(self._template, reads)
         )
@@ -162,22 +162,47 @@ class Stack:
         Args:
             inputs: (n, B, ...), targets: (n, B, ...).
         """
-        view = self.view
+        return self.learn(inputs, lambda outputs: self._loss(outputs, targets))
+
+    def learn(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Step:
+        """One update of every run for a loss of its own.
+
+        Args:
+            inputs: (n, B, ...).
+            loss: from the outputs of all runs (n, B, ...) to their losses (n,); run k's may depend on run k's tensors.
+        """
         self._check_inputs(inputs)
         self._template.train()
-        outputs, recorded = self._forward(view.tensors, inputs)
-        losses = self._loss(outputs, targets)
-        names = list(view.parameters)
-        found = torch.autograd.grad(losses.sum(), list(view.parameters.values()), allow_unused=True)
-        view.gradients = dict(zip(names, found, strict=True))
-        view.activations = {name: [value.detach()] for name, value in recorded.items()}
-        with torch.no_grad():
-            for method, state in zip(self.methods, self._states, strict=True):
-                method.add_gradient(view, state)
-            for method, state in zip(self.methods, self._states, strict=True):
-                method.step(view, state)
+        outputs, recorded = self._forward(self.view.tensors, inputs)
+        losses = loss(outputs)
+        found = torch.autograd.grad(losses.sum(), list(self.view.parameters.values()), allow_unused=True)
+        self.apply(
+            dict(zip(self.view.parameters, found, strict=True)),
+            {name: value.detach() for name, value in recorded.items()},
+        )
+        return Step(losses.detach(), outputs.detach() if isinstance(outputs, Tensor) else outputs)
+
+    @torch.no_grad()
+    def apply(self, gradients: Mapping[str, Tensor | None], activations: Mapping[str, Tensor]) -> None:
+        """One update of every run from gradients that were found elsewhere.
+
+        Args:
+            gradients: for each parameter, (n, ...); changed in place by methods that add a loss term.
+            activations: for each module that a method reads (`reads`), what it was given, (n, B, ...).
+        """
+        view = self.view
+        view.gradients = dict(gradients)
+        view.activations = {name: [value] for name, value in activations.items()}
+        for method, state in zip(self.methods, self._states, strict=True):
+            method.add_gradient(view, state)
+        for method, state in zip(self.methods, self._states, strict=True):
+            method.step(view, state)
         view.activations = {}
-        return Step(losses.detach(), outputs.detach())
+
+    @property
+    def reads(self) -> list[str]:
+        """Modules whose inputs the methods ask for."""
+        return list(dict.fromkeys(name for method in self.methods for name in method.reads(self.view)))
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def _describe_type(kind: type) -> dict[str, str]:
 def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[str, Any]:
     """The full configuration of one run; `kernel` as for `choose_path`."""
     problem = setting.problem or sweep.problem
-    return {
+    described = {
         "results_version": RESULTS_VERSION,
         "problem": canonical(problem),
         "network": canonical(setting.network),
@@ -68,6 +68,9 @@ def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[st
         "kernel": choose_path(kernel, problem, setting)[0],
         "seed": seed,
     }
+    if setting.agent is not None:
+        described |= {"agent": canonical(setting.agent), "points_per_task": sweep.points_per_task}
+    return described
 
 
 def setting_digest(configuration: Mapping[str, Any]) -> str:

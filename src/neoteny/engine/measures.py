@@ -44,6 +44,12 @@ def dead_units(snapshot: Snapshot) -> Tensor:
     return torch.stack(counts).sum(0) / sum(layer.shape[-1] for layer in snapshot.positions)
 
 
+def saturated_units(snapshot: Snapshot) -> Tensor:
+    """Share of all hidden units that are within 0.01 of -1 or 1 on every example: those of tanh that hardly learn."""
+    counts = [metrics.saturated_share(layer) * layer.shape[-1] for layer in snapshot.positions]
+    return torch.stack(counts).sum(0) / sum(layer.shape[-1] for layer in snapshot.positions)
+
+
 def effective_rank(snapshot: Snapshot) -> Tensor:
     """Effective rank of the activations, mean over hidden layers."""
     ranks = [effective_rank_by_gram(layer, snapshot.repeats) for layer in snapshot.activations]
@@ -57,6 +63,7 @@ def weight_magnitude(snapshot: Snapshot) -> Tensor:
 
 MEASURES: dict[str, Callable[[Snapshot], Tensor]] = {
     "dead_units": dead_units,
+    "saturated_units": saturated_units,
     "effective_rank": effective_rank,
     "weight_magnitude": weight_magnitude,
 }

@@ -137,6 +137,9 @@ def choose_path(kernel: str, problem: Problem, setting: Setting) -> tuple[str, s
     if kernel == "reference":
         return "reference", "asked for"
     missing = _missing(kernel)
+    if setting.agent is not None:
+        why = missing or setting.agent.why_not_compiled(setting)
+        return ("reference", why) if why else (kernel, "")
     why = missing or why_not(problem, setting.network.build, setting.methods)
     if not why:
         return kernel, ""

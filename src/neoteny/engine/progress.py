@@ -33,13 +33,14 @@ def format_seconds(seconds: float) -> str:
 def describe_progress(entry: Mapping[str, Any]) -> str:
     """Task, speed, time to go and the latest metric of one stack."""
     parts = [f"task {entry['task']} of {entry['tasks']}"]
+    unit = entry.get("unit", "update")
     if entry.get("path") and entry["state"] == "running":
         parts.append(entry["path"])
     if entry["resumed_at"] and entry["state"] == "running":
-        parts.append(f"resumed at update {entry['resumed_at']:,}")
+        parts.append(f"resumed at {unit} {entry['resumed_at']:,}")
     rate = entry["updates_per_second"]
     if rate > 0 and entry["state"] == "running":
-        parts.append(f"{rate * len(entry['runs']):,.0f} updates/s")
+        parts.append(f"{rate * len(entry['runs']):,.0f} {unit}s/s")
         parts.append(f"{format_seconds((entry['total_updates'] - entry['updates']) / rate)} to go")
     if entry["latest"] is not None:
         metric, value = entry["latest"]
@@ -109,8 +110,8 @@ class Display:
         state, at = self._lines.get(key, ("", 0.0))
         if entry["state"] != state or (state == "running" and time.time() - at >= LINE_SECONDS):
             self._lines[key] = (entry["state"], time.time())
-            print(f"[{entry['state']}] {entry['name']}, {len(entry['runs'])} runs: {describe_progress(entry)}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            count = f", {len(entry['runs'])} runs" if len(entry["runs"]) > 1 else ""
+            print(f"[{entry['state']}] {entry['name']}{count}: {describe_progress(entry)}", file=sys.stderr, flush=True)
 
     @staticmethod
     def _make_rich() -> Any:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 import neoteny
+from neoteny.engine.agents import AgentTraining
 from neoteny.engine.errors import Stopped, StoreError
 from neoteny.engine.measures import check_measures
 from neoteny.engine.paths import DESCRIPTIONS, choose_path
@@ -30,14 +31,14 @@ from neoteny.engine.stacks import Run, StackOfRuns, runs_of, stacks_of
 from neoteny.engine.store import Results
 from neoteny.engine.sweep import Sweep, nearest
 from neoteny.engine.training import Training
-from neoteny.problems.problem import Problem, Stream
+from neoteny.problems.problem import Problem, Source, Stream, Worlds
 
 KERNELS = ("auto", "reference")
 DEVICES = ("auto", "cpu", "cuda")
 CHECKPOINT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
 _WAIT_SECONDS = 0.5
-_PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow")
+_PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow", "gymnasium", "pybullet", "mujoco")
 
 
 Say = Callable[[str], None]
@@ -97,7 +98,7 @@ class Worker:
 
     sweep: Sweep
     results: Results
-    streams: dict[Problem, Stream]
+    streams: dict[Problem, Source]
     device: torch.device
     kernel: str = "reference"
     stop: StopFlag = field(default_factory=StopFlag)
@@ -198,7 +199,7 @@ class _Session:
         self._one = one
         self._results = worker.results
         self._checkpoints = worker.results.checkpoints(one.stack_id)
-        self._training = Training(one, worker.streams[one.problem], worker.device, worker.threads)
+        self._training = _make_training(worker, one)
         self._seconds, self._resumed, self._cannot_save = 0.0, 0, False
         self._resume()
         self._began = self._progress_at = self._checkpoint_at = time.monotonic()
@@ -212,6 +213,8 @@ class _Session:
         except Stopped:
             self._show("stopped")
             raise
+        if self._training.ended:
+            self._worker.say(f"{self._one.name}: {self._training.ended}")
         self._results.write_part(self._one, self._training, self._facts())
         self._checkpoints.clear()
         self._show("finished")
@@ -306,7 +309,17 @@ class _Session:
             "seconds": self._elapsed(),
             "updates": self._training.updates,
             "resumed": self._resumed,
+            "ended": self._training.ended,
         }
+
+
+def _make_training(worker: Worker, one: StackOfRuns) -> Training | AgentTraining:
+    agent, source = one.runs[0].setting.agent, worker.streams[one.problem]
+    if agent is not None:
+        assert isinstance(source, Worlds), "a sweep gives agents to problems of control alone"
+        return agent.train(one, source)
+    assert isinstance(source, Stream)
+    return Training(one, source, worker.device, worker.threads)
 
 
 def begin_progress(one: StackOfRuns) -> dict[str, Any]:
@@ -319,6 +332,7 @@ def begin_progress(one: StackOfRuns) -> dict[str, Any]:
         "tasks": one.problem.tasks,
         "updates": 0,
         "total_updates": one.updates,
+        "unit": "step" if one.problem.control else "update",
         "updates_per_second": 0.0,
         "latest": None,
         "seconds": 0.0,
@@ -352,19 +366,23 @@ def plan_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[StackOf
     return stacks_of(sweep, runs, finished, begun)
 
 
-def open_problems(sweep: Sweep, data: Path | str | None) -> dict[Problem, Stream]:
+def open_problems(sweep: Sweep, data: Path | str | None) -> dict[Problem, Source]:
     """Find and check the data of every problem of a sweep."""
     check_measures(sweep.measures)
     problems = dict.fromkeys(setting.problem or sweep.problem for setting in sweep.settings)
     return {problem: problem.open(data) for problem in problems}
 
 
-def choose_device(name: str) -> torch.device:
-    """The device for `--device`."""
+def choose_device(name: str, sweep: Sweep | None = None) -> torch.device:
+    """The device for `--device`; agents act, and learn, where their simulators run: on the CPU."""
     if name not in DEVICES:
         raise ValueError(f"Unknown device {name!r}.{nearest(name, list(DEVICES))} Known are {', '.join(DEVICES)}.")
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no CUDA device here. Use --device cpu or auto.")
+    if sweep is not None and any(setting.agent is not None for setting in sweep.settings):
+        if name == "cuda":
+            raise ValueError("--device cuda: agents act in simulators that run on the CPU. Use --device cpu or auto.")
+        return torch.device("cpu")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
 
 

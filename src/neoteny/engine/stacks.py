@@ -48,7 +48,7 @@ class StackOfRuns:
 
     @property
     def updates(self) -> int:
-        """Updates of each run from beginning to end."""
+        """Updates of each run from beginning to end; an agent's actions."""
         return self.problem.tasks * self.problem.steps_per_task
 
     @property
@@ -56,7 +56,7 @@ class StackOfRuns:
         """What a progress line calls it: its settings' methods, and what they have in common."""
         settings = list({run.setting.label: run.setting for run in self.runs}.values())
         if len(settings) == 1:
-            return settings[0].label
+            return settings[0].label + (f", seed {self.runs[0].seed}" if len(self.runs) == 1 else "")
         methods = dict.fromkeys(setting.method for setting in settings)
         common = [
             f"{key}={value}"
@@ -110,8 +110,9 @@ def stacks_of(
     for run in runs:
         groups.setdefault(_shared(run), []).append(run)
     for members in groups.values():
-        for start in range(0, len(members), sweep.stack_size):
-            left = tuple(run for run in members[start : start + sweep.stack_size] if run.run_id in open_runs)
+        size = sweep.stack_size if members[0].setting.agent is None else 1
+        for start in range(0, len(members), size):
+            left = tuple(run for run in members[start : start + size] if run.run_id in open_runs)
             if left:
                 stacks.append(StackOfRuns(sweep, left))
     return stacks

@@ -28,6 +28,7 @@ from neoteny.engine.sweep import COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from neoteny.engine.agents import AgentTraining
     from neoteny.engine.stacks import StackOfRuns
     from neoteny.engine.training import Training
 
@@ -170,7 +171,7 @@ class Results:
                 found[path.stem] = read_json(path)
         return found
 
-    def write_part(self, runs: StackOfRuns, training: Training, facts: Mapping[str, Any]) -> None:
+    def write_part(self, runs: StackOfRuns, training: Training | AgentTraining, facts: Mapping[str, Any]) -> None:
         """Write the results of a finished stack: what they are, then the table, whose presence makes them count."""
         import pyarrow.parquet as parquet
 
@@ -245,7 +246,7 @@ def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and all(entry.name.startswith(".") for entry in folder.iterdir())
 
 
-def _arrow_table(runs: StackOfRuns, training: Training):
+def _arrow_table(runs: StackOfRuns, training: Training | AgentTraining):
     """The tidy table of one stack."""
     import numpy as np
     import pyarrow as pa

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from neoteny.methods.method import Method
-from neoteny.problems.problem import Problem
+from neoteny.problems.problem import Problem, Worlds
+
+if TYPE_CHECKING:
+    from neoteny.engine.agents import AgentTraining
+    from neoteny.engine.stacks import StackOfRuns
 
 SCALES = ("smoke", "laptop", "paper")
 COLUMNS = ("run_id", "method", "setting", "hyperparameters", "seed", "task", "metric", "value", "scale")
@@ -68,6 +73,19 @@ def network(build: type[nn.Module], **options: Any) -> Network:
 
 
 @dataclass(frozen=True)
+class Agent(ABC):
+    """How a network learns by acting in a problem of control: a frozen description, as `neoteny.engine.ppo.PPO`."""
+
+    @abstractmethod
+    def train(self, runs: StackOfRuns, worlds: Worlds) -> AgentTraining:
+        """The training of one run, at its start."""
+
+    def why_not_compiled(self, setting: Setting) -> str:
+        """Why the compiled path cannot train this setting, in words; "" if it can."""
+        return f"{type(self).__name__} has no compiled path"
+
+
+@dataclass(frozen=True)
 class Setting:
     """One curve: a network trained with some methods.
 
@@ -79,6 +97,7 @@ class Setting:
             {"step_size": 0.01, "activation": "relu"}.
         problem: instead of the sweep's.
         runs: instead of the sweep's.
+        agent: how it acts and learns in a problem of control; None in supervised learning.
     """
 
     method: str
@@ -87,6 +106,7 @@ class Setting:
     details: Mapping[str, Detail] = field(default_factory=dict)
     problem: Problem | None = None
     runs: int | None = None
+    agent: Agent | None = None
 
     def __post_init__(self) -> None:
         if not self.methods or not all(isinstance(method, Method) for method in self.methods):
@@ -157,7 +177,8 @@ class Sweep:
         measure_every: measure at every n-th task.
         probe_examples: inputs of the task to measure on.
         selection: the paper's two-stage protocol, or None.
-        stack_size: at most this many runs train in one stack.
+        stack_size: at most this many runs train in one stack; an agent acts alone, whatever this says.
+        points_per_task: at how many points of a task an agent's return is recorded, for curves within tasks.
         chosen: values on which the paper is silent.
         dtype: "float32" or "float64".
     """
@@ -172,18 +193,33 @@ class Sweep:
     stack_size: int = 100
     chosen: tuple[Chosen, ...] = ()
     dtype: str = "float32"
+    points_per_task: int = 20
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", tuple(self.settings))
-        for name in ("runs", "measure_every", "probe_examples", "stack_size"):
+        for name in ("runs", "measure_every", "probe_examples", "stack_size", "points_per_task"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"Sweep: {name} must be a whole number of at least 1; got {value!r}.")
         if not self.settings:
             raise ValueError("Sweep: settings is empty; an experiment needs at least one.")
+        for setting in self.settings:
+            _check_agent(setting, setting.problem or self.problem)
         labels = [setting.label for setting in self.settings]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise ValueError(f"Sweep: two settings have the label {twice[0]!r}; name what differs in their `details`.")
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f'Sweep: dtype must be "float32" or "float64"; got {self.dtype!r}.')
+
+
+def _check_agent(setting: Setting, problem: Problem) -> None:
+    """An agent belongs to a problem of control, and to no other."""
+    name = type(problem).__name__
+    if problem.control and setting.agent is None:
+        raise ValueError(
+            f"Setting {setting.method!r}: {name} is a problem of control, in which an agent acts; give one, for "
+            "example Setting(..., agent=PPO()) with `from neoteny.engine.ppo import PPO`."
+        )
+    if not problem.control and setting.agent is not None:
+        raise ValueError(f"Setting {setting.method!r}: {name} has nothing to act in; leave out `agent`.")

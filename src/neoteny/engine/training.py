@@ -32,6 +32,9 @@ class Training:
         diverged_at: for each run the update at which its loss stopped being finite, or -1.
     """
 
+    ended = ""
+    """Why it came to an end before its time, in words, where there is more to say than `diverged_at` does."""
+
     def __init__(self, runs: StackOfRuns, stream: Stream, device: torch.device, threads: int = 1) -> None:
         self.runs = runs
         self.problem = runs.problem

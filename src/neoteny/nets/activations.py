@@ -67,10 +67,10 @@ def kaiming_uniform_(layer: nn.Linear | nn.Conv2d, gain: float) -> Initial:
     return Initial("uniform", scale=bound)
 
 
-def check_init(init: str) -> None:
-    """ValueError unless `init` names an initial distribution of the networks."""
-    if init not in ("kaiming_uniform", "default"):
-        raise ValueError(f'init must be "kaiming_uniform" or "default" (torch\'s own), got {init!r}.')
+def check_init(init: str, known: tuple[str, ...] = ("kaiming_uniform", "default")) -> None:
+    """ValueError unless `init` names an initial distribution of the networks; "default" is torch's own."""
+    if init not in known:
+        raise ValueError(f"init must be one of {', '.join(map(repr, known))}; got {init!r}.")
 
 
 def _look_up(name: str) -> tuple[Callable[[], nn.Module], float]:

@@ -30,7 +30,8 @@ class MLP(nn.Module):
         activation: "relu", "leaky_relu" (slope 0.01), "tanh", "sigmoid", "elu" or "swish".
         dropout: probability with which a hidden unit's activation is set to zero in training.
         normalization: None, or "online" for `OnlineNorm` before each activation.
-        init: "kaiming_uniform", or "default" for torch's own initial distribution.
+        init: "kaiming_uniform"; "lecun_uniform", the same with gain 1 in every layer; or "default" for torch's own
+            initial distribution.
         forward_decay, backward_decay: the decay rates of `OnlineNorm`; without normalisation they have no effect.
         flatten: first make each input one row of numbers, for images (B, channels, height, width).
 
@@ -60,7 +61,7 @@ class MLP(nn.Module):
             raise ValueError(f"MLP: inputs, hidden and outputs must be whole numbers of at least 1, got {widths}.")
         if normalization not in (None, "online"):
             raise ValueError(f'MLP: normalization must be None or "online", got {normalization!r}.')
-        check_init(init)
+        check_init(init, ("kaiming_uniform", "lecun_uniform", "default"))
         super().__init__()
         hidden_gain = gain(activation)
         if flatten:
@@ -75,10 +76,10 @@ class MLP(nn.Module):
         self.out = nn.Linear(widths[-2], outputs)
         # What `attach` and `stack` draw new units from.
         self.initial_distributions: dict[str, Initial] = {}
-        if init == "kaiming_uniform":
+        if init != "default":
             for name, layer in self.named_children():
                 if isinstance(layer, nn.Linear):
-                    layer_gain = 1.0 if layer is self.out else hidden_gain
+                    layer_gain = hidden_gain if init == "kaiming_uniform" and layer is not self.out else 1.0
                     self.initial_distributions[name] = kaiming_uniform_(layer, layer_gain)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,0 +1,135 @@
+"""Record: what an agent's steps, episodes and iterations come to, by task and by point within tasks.
+
+A task is cut into points of equal length. An episode counts where it ends, whole, with the return of all its steps.
+Names that end in ".curve" are given by point, all others by task.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.problems.problem import Problem
+
+_BY_POINT = ("return", "length", "episodes", "reward", "steps")
+
+
+class Record:
+    """Sums over the steps of one run.
+
+    Args:
+        problem: the problem of control.
+        points_per_task: how finely a task is looked at.
+    """
+
+    def __init__(self, problem: Problem, points_per_task: int) -> None:
+        longest = getattr(problem, "episode_steps", 1)
+        if problem.steps_per_task // points_per_task < longest:
+            raise ValueError(
+                f"A task of {problem.steps_per_task} steps in {points_per_task} points has points shorter than an "
+                f"episode may be ({longest} steps), so that none might end in a point; choose fewer points_per_task, "
+                "or shorter episodes."
+            )
+        self._tasks, self._task_steps, self._points = problem.tasks, problem.steps_per_task, points_per_task
+        self._performance = problem.performance
+        self._sums = {name: np.zeros(problem.tasks * points_per_task) for name in _BY_POINT}
+        self._said: dict[str, np.ndarray] = {}
+        self._iterations = np.zeros(problem.tasks)
+        self._measured: dict[str, np.ndarray] = {}
+        self._running = np.zeros(2)  # return and length of the episode that has not ended
+
+    def add_steps(self, first: int, rewards: np.ndarray, ended: np.ndarray, frictions: np.ndarray) -> None:
+        """Steps number `first` (from 0) and those after it, each (T,)."""
+        steps = first + np.arange(len(rewards))
+        tasks = steps // self._task_steps
+        points = tasks * self._points + steps % self._task_steps * self._points // self._task_steps
+        ends = np.flatnonzero(ended)
+        returns, lengths = np.cumsum(rewards), np.arange(1.0, len(rewards) + 1)
+        for column, (name, total) in enumerate((("return", returns), ("length", lengths))):
+            marks = np.concatenate(([-self._running[column]], total[ends]))
+            self._add(name, points[ends], np.diff(marks))
+            self._running[column] = total[-1] - marks[-1]
+        self._add("episodes", points[ends], np.ones(len(ends)))
+        self._add("reward", points, rewards)
+        self._add("steps", points, np.ones(len(rewards)))
+        self._put("friction")[tasks] = frictions  # that of a task's last step stays
+
+    def add_iteration(self, step: int, said: dict[str, float]) -> None:
+        """What a learner says of the iteration that ended with this step; "replaced" counts from the beginning."""
+        task = step // self._task_steps
+        self._iterations[task] += 1
+        for name, value in said.items():
+            if name == "replaced":
+                self._put(name)[task] = value
+            else:
+                self._said.setdefault(name, np.zeros(self._tasks))[task] += value
+
+    def add_measure(self, task: int, name: str, value: float) -> None:
+        """A measure of the networks at the end of a task."""
+        self._put(name)[task] = value
+
+    def latest(self, steps: int) -> tuple[str, float] | None:
+        """The performance in the last finished task."""
+        done = min(steps // self._task_steps, self._tasks)
+        return (self._performance, float(self._by_task()[self._performance][done - 1])) if done else None
+
+    def table(self, steps: int) -> dict[str, Tensor]:
+        """metric -> (tasks or points, 1), their numbers under "<metric>.tasks"; nan where `steps` does not reach."""
+        found: dict[str, Tensor] = {}
+        columns = self._by_task()
+        columns |= {f"{name}.curve": values for name, values in self._behaviour(self._sums).items()}
+        for name, values in columns.items():
+            numbers = np.arange(len(values))
+            reached = (numbers + 1) * (self._tasks * self._task_steps) <= steps * len(values)
+            measured = ~np.isnan(values) | ~reached if name in self._measured else np.ones(len(values), dtype=bool)
+            found[name] = torch.from_numpy(np.where(reached, values, np.nan)[measured]).unsqueeze(-1)
+            found[f"{name}.tasks"] = torch.from_numpy(numbers[measured])
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """All sums, as tensors."""
+        groups = {"sums": self._sums, "said": self._said, "measured": self._measured}
+        state: dict[str, Any] = {
+            group: {name: torch.from_numpy(values.copy()) for name, values in columns.items()}
+            for group, columns in groups.items()
+        }
+        state["iterations"] = torch.from_numpy(self._iterations.copy())
+        state["running"] = torch.from_numpy(self._running.copy())
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore `state_dict()`."""
+        self._sums, self._said, self._measured = (
+            {name: values.numpy().copy() for name, values in state[group].items()}
+            for group in ("sums", "said", "measured")
+        )
+        self._iterations = state["iterations"].numpy().copy()
+        self._running = state["running"].numpy().copy()
+
+    def _by_task(self) -> dict[str, np.ndarray]:
+        sums = {name: values.reshape(self._tasks, self._points).sum(1) for name, values in self._sums.items()}
+        columns = self._behaviour(sums)
+        with np.errstate(invalid="ignore"):
+            columns |= {name: total / self._iterations for name, total in self._said.items()}
+        columns |= self._measured
+        if "replaced" in columns:
+            columns["replaced"] = np.diff(columns["replaced"], prepend=0.0)
+        return columns
+
+    def _behaviour(self, sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with np.errstate(invalid="ignore"):  # what was not reached yet is nan
+            return {
+                "return": sums["return"] / sums["episodes"],
+                "episode_length": sums["length"] / sums["episodes"],
+                "reward_per_step": sums["reward"] / sums["steps"],
+            }
+
+    def _add(self, name: str, points: np.ndarray, values: np.ndarray) -> None:
+        self._sums[name] += np.bincount(points, weights=values, minlength=len(self._sums[name]))
+
+    def _put(self, name: str) -> np.ndarray:
+        """The column of a metric that has one value a task."""
+        return self._measured.setdefault(name, np.full(self._tasks, np.nan))

@@ -71,7 +71,7 @@ def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_names_every_experiment_problem_method_and_measure(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list"]) == 0
     said = capsys.readouterr().out
-    assert len(experiments.NAMES) == 11
+    assert len(experiments.NAMES) == 14
     for name in (*experiments.NAMES, "PermutedMNIST", "ContinualBackprop", "MLP", "effective_rank"):
         assert name in said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -19,11 +20,11 @@ SCRIPTS = sorted(path for path in (ROOT / "examples").glob("*.py") if path not i
 SHOW_REPLACED = ("any_module.py", "drop_in.py")
 
 
-def run(script: Path, folder: Path) -> str:
+def run(script: Path, folder: Path, *arguments: str) -> str:
     """What a script prints, run from an empty folder: it must not need anything beside it."""
     # One thread: the suite runs on all cores already, and small networks gain nothing from more.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "error", "-W", "ignore:`torch.jit:DeprecationWarning", str(script)]
+    command = [sys.executable, "-W", "error", "-W", "ignore:`torch.jit:DeprecationWarning", str(script), *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert done.stdout.strip(), f"{script.name} prints nothing"
@@ -33,7 +34,7 @@ def run(script: Path, folder: Path) -> str:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_runs(script: Path, tmp_path: Path) -> None:
-    printed = run(script, tmp_path)
+    printed = run(script, tmp_path, *simulator_for(script))
     if script.name in SHOW_REPLACED:
         assert "replaced" in printed
         after = printed[printed.index("replaced") :]
@@ -45,6 +46,27 @@ def test_runs(script: Path, tmp_path: Path) -> None:
         for replaced, (passed, found) in zip(counts, checked, strict=True):
             assert len(replaced) == int(passed) == int(found)  # every group passed the gate, every group has a count
             assert all(replaced)
+
+    if script.name == "stable_baselines3.py":
+        (line,) = replaced_lines(printed)
+        counts = [int(count) for count in re.findall(r" (\d+)(?:,|$)", line)]
+        assert len(counts) == 4  # two hidden layers each of policy and value
+        assert all(counts)
+        (line,) = [line for line in printed.splitlines() if line.startswith("friction in force: ")]
+        assert line.count(" steps") > 2, line  # the ground changed more than once
+
+
+def simulator_for(script: Path) -> list[str]:
+    """The argument of a script that needs a simulator; skips the test where there is none, or no framework."""
+    if script.name != "stable_baselines3.py":
+        return []
+    for package in ("stable_baselines3", "gymnasium"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed (the extra sb3)")
+    for package in ("pybullet", "mujoco"):
+        if importlib.util.find_spec(package) is not None:
+            return [package]
+    pytest.skip("no simulator is installed (the extras pybullet and mujoco)")
 
 
 def replaced_lines(printed: str) -> list[str]:

@@ -35,6 +35,9 @@ NAMES = (
     "imagenet-bp",
     "imagenet-methods",
     "imagenet-sweep",
+    "ant-methods",
+    "ant-utilities",
+    "ant-sweep",
 )
 
 

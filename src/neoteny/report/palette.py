@@ -41,6 +41,12 @@ KNOWN = {
     "Online norm": Colour("#c98500", "#f2b632"),
     "Adam": Colour("#4c9fd6", "#9ad4fa"),
     "Linear": Colour("#8b929e", "#868d99"),
+    "PPO": Colour("#3a4150", "#e3e6ec"),
+    "Continual PPO": Colour("#d4490c", "#ff8048"),
+    "overall utility": Colour("#d4490c", "#ff8048"),
+    "PPO+L2": Colour("#0b6fb3", "#4ea8ec"),
+    "PPO+S&P": Colour("#0a8f6a", "#35c79d"),
+    "change of friction": Colour("#8b929e", "#868d99"),
 }
 OTHERS = (
     Colour("#0b6fb3", "#4ea8ec"),

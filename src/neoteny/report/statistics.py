@@ -90,7 +90,7 @@ def per_run(rows: pd.DataFrame, start: int | None = None, stop: int | None = Non
     """
     if rows.empty:
         return pd.Series(dtype=np.float64)
-    _check_one(rows, "per_run")
+    check_one(rows, "per_run")
     tasks = np.sort(rows["task"].unique())
     kept = rows[rows["task"].isin(tasks[start:stop])]
     seeds, codes = np.unique(kept["seed"].to_numpy(), return_inverse=True)
@@ -124,7 +124,7 @@ def curve(
         raise ValueError(f'curve: band must be "standard_error" or "bootstrap"; got {band!r}.')
     if rows.empty:
         return Series(name, [], [], **options)  # type: ignore[arg-type]
-    _check_one(rows, "curve")
+    check_one(rows, "curve")
     ends, values = _bin(rows, bin_tasks)  # (bins,), (bins, runs); values masked where a run lacks the bin
     mean = values.mean(1)
     if band == "bootstrap":
@@ -177,7 +177,8 @@ def _in_all(rows: pd.DataFrame, codes: np.ndarray) -> np.ndarray:
     return np.logical_and.reduce(there, axis=0)[cell]
 
 
-def _check_one(rows: pd.DataFrame, caller: str) -> None:
+def check_one(rows: pd.DataFrame, caller: str) -> None:
+    """Refuse rows of several settings or metrics."""
     if any((rows[name] != rows[name].iloc[0]).any() for name in ("setting", "metric")):
         raise ValueError(
             f"{caller} takes rows of one setting and one metric; got settings "

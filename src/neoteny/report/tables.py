@@ -14,15 +14,23 @@ import numpy as np
 import pandas as pd
 
 from neoteny.engine.sweep import COLUMNS
+from neoteny.report.interquartile import interquartile_mean, tabulate
 from neoteny.report.statistics import Estimate, estimate, paired, per_run
 from neoteny.table import render
 
 CORRELATES = {
     "dead_units": ("dead units at the end (%)", 100.0),
+    "saturated_units": ("saturated units at the end (%)", 100.0),
     "effective_rank": ("effective rank at the end", 1.0),
     "weight_magnitude": ("mean |w| at the end", 1.0),
 }
 """Measures that a performance table shows where the results have them, with their headings and factors."""
+BASELINES = ("BP", "PPO")
+"""The methods that others improve on; a table compares with the first that the results have."""
+MIDDLE = (
+    "The interquartile mean is that of the middle half of all scores, one a run and task; its interval is from a "
+    "stratified bootstrap, in which the runs of each task are drawn again."
+)
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,12 @@ class _Setting:
     first: pd.Series
     last: pd.Series
     whole: pd.Series
+    middle: Estimate | None
     correlates: dict[str, pd.Series]
     diverged: int
 
 
-def performance_table(frame: pd.DataFrame, metric: str, higher_is_better: bool, baseline: str = "BP") -> Table:
+def performance_table(frame: pd.DataFrame, metric: str, higher_is_better: bool, baseline: str = "") -> Table:
     """Performance of every setting with 95% intervals over runs (Student's t).
 
     The first and the last tasks are the first and the last tenth, at least one. The difference to the baseline is at
@@ -66,18 +75,24 @@ def performance_table(frame: pd.DataFrame, metric: str, higher_is_better: bool, 
     numbers (step size, width) in common; of those, the best by its mean over all tasks. The caption names those that
     differ in a number.
 
+    Returns come with their interquartile mean (`interquartile`), too: single runs of agents are far from the others.
+
     Args:
         frame: the results.
         metric: of performance; shares ("accuracy") are shown in per cent.
         higher_is_better: whether more of it is better.
-        baseline: the method against which the others are compared.
+        baseline: the method against which the others are compared; if empty, the first of `BASELINES` that is there.
     """
     factor = 100.0 if metric == "accuracy" else 1.0
     settings = _gather(frame, metric)
+    present = {setting.method for setting in settings}
+    baseline = baseline or next((name for name in BASELINES if name in present), BASELINES[0])
     rivals = [setting for setting in settings if setting.method == baseline]
     correlates = [name for name in CORRELATES if any(name in setting.correlates for setting in settings)]
     diverged = any(setting.diverged for setting in settings)
+    middles = any(setting.middle for setting in settings)
     header = ["setting", "runs", "first tasks", "last tasks", "all tasks"]
+    header += ["interquartile mean"] if middles else []
     header += [f"last tasks against {baseline}"] if rivals else []
     header += [CORRELATES[name][0] for name in correlates]
     header += ["diverged runs"] if diverged else []
@@ -85,6 +100,7 @@ def performance_table(frame: pd.DataFrame, metric: str, higher_is_better: bool, 
     for setting in settings:
         row = [setting.name, str(len(setting.whole))]
         row += [show(estimate(values), factor) for values in (setting.first, setting.last, setting.whole)]
+        row += [show(setting.middle, factor)] if setting.middle else []
         if rivals:
             rival = None if setting.method == baseline else _choose_rival(setting, rivals, higher_is_better)
             row.append("-" if rival is None else show(paired(setting.last, rival.last), factor, signed=True))
@@ -94,7 +110,8 @@ def performance_table(frame: pd.DataFrame, metric: str, higher_is_better: bool, 
             row.append(show(estimate(setting.correlates.get(name, ())), CORRELATES[name][1]))
         rows.append([*row, str(setting.diverged)] if diverged else row)
     title = f"{metric.capitalize()} of every setting" + (" (%)" if factor != 1 else "")
-    return Table(title, header, rows, _write_caption(bool(rivals), baseline, higher_is_better, unlike, diverged))
+    caption = _write_caption(bool(rivals), baseline, higher_is_better, unlike, diverged)
+    return Table(title, header, rows, f"{caption} {MIDDLE}" if middles else caption)
 
 
 def show(value: Estimate, factor: float = 1.0, signed: bool = False) -> str:
@@ -157,6 +174,7 @@ def _gather(frame: pd.DataFrame, metric: str) -> list[_Setting]:
                 first=per_run(rows[metric], 0, _tenth(rows[metric])),
                 last=_end(rows[metric]),
                 whole=whole,
+                middle=interquartile_mean(tabulate(rows[metric]).to_numpy()) if metric == "return" else None,
                 correlates={measured: _end(one) for measured, one in rows.items() if measured in CORRELATES},
                 diverged=int((~np.isfinite(whole)).sum()),
             )

@@ -38,6 +38,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/stacking.py
 	$(BIN)/python benchmarks/online.py
+	$(BIN)/python benchmarks/rl.py
 
 $(STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv

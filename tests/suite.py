@@ -69,7 +69,11 @@ import json, os, signal, sys
 import pandas, pyarrow.parquet, torch
 torch.set_num_threads(1)
 from neoteny import cli, commands, experiments
-from neoteny.engine import progress, running, store, training, workers
+from neoteny.engine import ppo, progress, running, store, training, workers
+import contextlib, importlib
+for package in ("numba", "gymnasium", "neoteny.problems.slippery_ant"):  # once, not in every process
+    with contextlib.suppress(ImportError):
+        importlib.import_module(package)
 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 for line in sys.stdin:
     request = json.loads(line)
@@ -153,3 +157,37 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 def kill(process: int) -> None:
     """The signal that cannot be caught."""
     os.kill(process, signal.SIGKILL)
+
+
+AGENTS = '''
+"""A small experiment with agents for tests
+
+Continual PPO on the Slippery Ant, with friction that changes every 256 steps.
+"""
+from neoteny.engine.ppo import PPO
+from neoteny.engine.sweep import Setting, Sweep, network
+from neoteny.methods import Adam, ContinualBackprop
+from neoteny.nets import ActorCritic
+from neoteny.problems import SlipperyAnt
+
+
+def sweep(scale):
+    methods = (Adam(1e-3), ContinualBackprop(1e-2, maturity_threshold=5))
+    setting = Setting("Continual PPO", network(ActorCritic, hidden=(8, 8)), methods,
+                      agent=PPO(iteration_steps=64, epochs=2, minibatch=16))
+    problem = SlipperyAnt(tasks=4, period_steps=256, episode_steps=100, simulator="SIMULATOR")
+    return Sweep(problem, (setting,), runs=1, measures=("saturated_units",), points_per_task=2)
+
+
+def figure(frame):
+    return []
+
+
+claims = ()
+'''
+
+
+def write_agents(path: Path, simulator: str) -> Path:
+    """Write the small experiment with agents into a file."""
+    path.write_text(AGENTS.replace("SIMULATOR", simulator).lstrip())
+    return path

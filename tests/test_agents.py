@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from neoteny.engine.store import Results
 from neoteny.engine.sweep import Setting, Sweep, network
 from neoteny.methods import Adam, ContinualBackprop
 from neoteny.nets import MLP, ActorCritic
-from neoteny.problems import SlowlyChangingRegression
+from neoteny.problems import SlipperyAnt, SlowlyChangingRegression
 from neoteny.problems.problem import Problem, SimulationError, Worlds
 
 
@@ -208,6 +209,24 @@ def test_a_run_that_is_stopped_goes_on_bit_by_bit(kernel: str, tmp_path: Path) -
     mine, theirs = rest._learner.stack.state_dict(), whole._learner.stack.state_dict()
     for name, tensor in theirs["tensors"].items():
         assert torch.equal(mine["tensors"][name], tensor), name
+
+
+@pytest.mark.parametrize("simulator", ["pybullet", "mujoco"])
+def test_an_agent_in_a_real_simulator_goes_on_bit_by_bit_from_every_iteration(simulator: str) -> None:
+    pytest.importorskip(simulator, reason=f"{simulator} is not installed (the extra {simulator})")
+    problem = SlipperyAnt(tasks=2, period_steps=192, episode_steps=100, simulator=simulator)
+    sweep = make_sweep(problem, points=1)
+    runs = StackOfRuns(sweep, (runs_of(sweep, sweep.settings, "cpu")[0],))
+    whole = AGENT.train(runs, problem.open())
+    states: list[dict[str, Any]] = []
+    whole.run(lambda: states.append(copy.deepcopy(whole.state_dict())))
+    assert len(states) == 6
+    for state in states[:-1]:
+        rest = AGENT.train(runs, problem.open())
+        rest.load_state_dict(copy.deepcopy(state))
+        rest.run(nothing)
+        for name, values in whole.table().items():
+            assert torch.equal(rest.table()[name], values), (rest.updates, name)
 
 
 def test_a_sweep_trains_each_seed_in_a_stack_of_its_own_and_runs_differ(tmp_path: Path) -> None:

@@ -120,4 +120,7 @@ def test_the_readme_shows_the_drop_in_example() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS[1:])
 def test_every_other_python_block_of_the_readme_runs(block: str) -> None:
+    for package in ("stable_baselines3", "pybullet"):
+        if package in block:
+            pytest.importorskip(package, reason=f"{package} is not installed")
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})

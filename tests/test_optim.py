@@ -323,3 +323,26 @@ def test_optimizers_as_methods_equal_torchs(method: Method, make: Callable[[Any]
     for run, net in enumerate(nets):
         for name, value in stack.module(run).state_dict().items():
             torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-11, atol=1e-13)
+
+
+def test_autograd_notices_an_update_after_the_forward_pass() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = neoteny.optim.Adam(net.parameters(), lr=0.1)
+    loss = net(torch.ones(2, 3)).sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (2, 3, 4), (2, 3, 2, 2)])
+def test_adam_equals_torchs_adam_for_parameters_of_any_shape(shape: tuple[int, ...]) -> None:
+    start = torch.randn(shape, dtype=torch.float64)
+    mine, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    optimizers = [neoteny.optim.Adam([mine], lr=0.1), torch.optim.Adam([theirs], lr=0.1)]
+    for step in range(3):
+        gradient = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+        for parameter, optimizer in zip((mine, theirs), optimizers, strict=True):
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)

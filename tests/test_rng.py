@@ -173,4 +173,17 @@ def test_adding_normal_numbers_is_drawing_and_adding(runs: tuple[int, ...], dtyp
     rows = torch.arange(5).expand(*runs, 5)
     noise = rng.normal(seeds.unsqueeze(-1), 2**33 + 5, "w", rows, 9)
     factor = scale if isinstance(scale, float) else scale.reshape(3, 1, 1)
-    assert torch.equal(added, start + (noise * factor).to(dtype))
+    expected = start + (noise * factor).to(dtype)
+    if dtype == torch.float64:
+        assert torch.equal(added, expected)
+    else:
+        torch.testing.assert_close(added, expected, rtol=1.2e-7, atol=1e-7)
+
+
+def test_noise_for_float32_is_the_exact_one_to_one_rounding() -> None:
+    seeds, rows = torch.tensor([3]), torch.arange(400).unsqueeze(0)
+    noise = rng.normal(seeds.unsqueeze(-1), 11, "w", rows, 501)  # 200,400 numbers, some of them beyond 4
+    added = torch.zeros(1, 400, 501)
+    rng.add_normal(added, seeds, 11, "w", 1.0)
+    assert noise.abs().max() > 4
+    torch.testing.assert_close(added, noise.float(), rtol=1.2e-7, atol=5e-9)

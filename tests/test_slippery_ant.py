@@ -25,6 +25,7 @@ from neoteny.problems.problem import SimulationError
 
 gymnasium = pytest.importorskip("gymnasium", reason="the Slippery Ant is an environment of gymnasium")
 
+from gymnasium.error import ClosedEnvironmentError  # noqa: E402
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from neoteny.problems.slippery_ant import ENVIRONMENT, SlipperyAntEnv  # noqa: E402
@@ -411,3 +412,28 @@ def test_the_later_version_is_another_simulator_range_and_period() -> None:
     problem = SlipperyAnt(**LATER_VERSION)
     assert (problem.simulator, problem.friction_range, problem.period_steps) == ("mujoco", (0.02, 2.0), 2_000_000)
     assert problem.input_shape == (27,)
+
+
+def test_a_state_that_was_loaded_is_what_is_saved_again(make: Any) -> None:
+    env = make()
+    env.reset(seed=3)
+    for action in actions(40, seed=1):
+        env.step(action)
+        state = env.state_dict()
+        env.load_state_dict(state)
+        assert env.state_dict() == state
+    env.step(action)
+    assert env.state_dict() != state
+
+
+def test_a_closed_environment_is_closed(make: Any) -> None:
+    env, other = make(), make()
+    for each in (env, other):
+        each.reset(seed=0)
+    state = other.state_dict()
+    env.close()
+    env.close()
+    for use in (lambda: env.step(np.zeros(8)), env.reset, env.state_dict, lambda: env.load_state_dict(state)):
+        with pytest.raises(ClosedEnvironmentError, match="This environment was closed; make a new one"):
+            use()
+    assert other.state_dict() == state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from suite import Zygote, kill, wait_until, write_experiment
+from suite import Zygote, kill, wait_until, write_agents, write_experiment
 
 from neoteny.engine.store import Results
 
@@ -75,6 +76,28 @@ def test_kills_leave_the_table_of_an_uninterrupted_run(
     assert part["resumed"] == kills  # every leg but the first began from a checkpoint, none from the start
     assert not list(killed.glob("checkpoints/*"))
     assert not [path for path in killed.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_kills_leave_an_agents_table_as_it_would_have_been(tmp_path: Path, zygote: Zygote) -> None:
+    simulators = [name for name in ("pybullet", "mujoco") if importlib.util.find_spec(name)]
+    if not simulators:
+        pytest.skip("no simulator is installed (the extras pybullet and mujoco)")
+    experiment = write_agents(tmp_path / "agents.py", simulators[0])
+    log = tmp_path / "log.txt"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run = ("run", experiment, "--jobs", "1")
+    assert zygote.run(*run, "--out", whole, output=log) == 0, log.read_text()
+    command = (*run, "--out", killed, "--checkpoint-seconds", "0")
+    for checkpoint in (3, 9):  # of 16: in the middle of a task, and of an episode
+        process = zygote.start(*command, output=log)
+        wait_until(lambda: newest(killed) >= checkpoint)  # noqa: B023 - called at once
+        kill(process)
+        assert zygote.wait(process) == -signal.SIGKILL, log.read_text()
+        assert not Results.open(killed).finished_runs()
+    assert zygote.run(*command, output=log) == 0, log.read_text()
+    (part,) = Results.open(killed).parts()
+    assert part["resumed"] == 2
+    assert_same(killed, whole)
 
 
 def test_control_c_saves_and_the_same_command_goes_on(tmp_path: Path, zygote: Zygote) -> None:

@@ -37,7 +37,9 @@ def update_fused(
     """One update in place; False, and nothing done, where this pass does not serve. Arguments as `adam_update`'s."""
     tensors, dtype, shape = (parameter, gradient, first, second), parameter.dtype, parameter.shape
     kernel, constants = _compiled(), _constants(dtype, tuple(betas), eps)
-    if kernel is None or constants is None or len(shape) <= run_axes or torch.compiler.is_compiling():
+    if kernel is None or constants is None or len(shape) <= run_axes or not parameter.numel():
+        return False
+    if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
         ordinary = type(tensor) is Tensor or type(tensor) is nn.Parameter
@@ -62,6 +64,7 @@ def update_fused(
         sizes = _size(step_size, dtype)
     arrays = [tensor.detach().numpy().reshape(blocks) for tensor in tensors]
     kernel(*arrays, step, rows, columns, sizes, *constants)
+    torch.autograd.graph.increment_version(parameter)  # so that autograd notices a change after its forward pass
     return True
 
 

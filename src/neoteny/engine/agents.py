@@ -101,6 +101,7 @@ class AgentTraining:
         self._probe = torch.zeros(0, *self.problem.input_shape, dtype=self._dtype)
         self._world = worlds.make(self._seed)
         self._observation, _ = self._world.reset(seed=self._seed)
+        self._built_from = self._world.state_dict()
 
     @property
     def updates(self) -> int:
@@ -139,7 +140,7 @@ class AgentTraining:
         return {
             "iteration": self._iteration,
             "stack": self._learner.stack.state_dict(),
-            "world": self._world.state_dict(),
+            "world": self._built_from,
             "observation": torch.from_numpy(self._observation.copy()),
             "probe": self._probe.clone(),
             "record": self._record.state_dict(),
@@ -150,7 +151,8 @@ class AgentTraining:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict()` was taken."""
         self._learner.stack.load_state_dict(state["stack"])
-        self._world.load_state_dict(state["world"])
+        self._built_from = state["world"]
+        self._world.load_state_dict(self._built_from)
         self._observation = state["observation"].numpy().copy()
         self._probe = state["probe"]
         self._record.load_state_dict(state["record"])
@@ -175,7 +177,9 @@ class AgentTraining:
             self._record.add_iteration(first + steps - 1, said)
         self._measure(first)
         self._iteration += 1
-        self._world.load_state_dict(self._world.state_dict())
+        # Kept, because what a world says of itself after it was built may be a rounding of it.
+        self._built_from = self._world.state_dict()
+        self._world.load_state_dict(self._built_from)
 
     def _act(self, steps: int) -> tuple[Experience, np.ndarray]:
         """Act for some steps; also the friction at each."""

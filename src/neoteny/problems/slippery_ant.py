@@ -16,6 +16,7 @@ agents, or anybody's.
 
 from __future__ import annotations
 
+import copy
 import math
 import secrets
 from collections.abc import Sequence
@@ -83,6 +84,8 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (ACTIONS,), np.float32)
         self._episode_step = -1  # no episode yet
         self._seeded = False
+        self._closed = False
+        self._loaded: dict[str, Any] | None = None  # the state that was loaded, until something happens
         self._ant = kind.ant()
 
     @property
@@ -101,6 +104,8 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode; with a seed (or if there never was one, with a drawn one) everything anew."""
+        self._refuse_closed()
+        self._loaded = None
         if seed is None and not self._seeded:
             seed = secrets.randbelow(2**31)
         super().reset(seed=seed)
@@ -120,8 +125,10 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             SimulationError: the action is not finite, or the simulator blew up.
         """
         if self._episode_step < 0:
+            self._refuse_closed()
             raise gymnasium.error.ResetNeeded("Call reset before the first step.")
         values = check_action(action, self.steps)
+        self._loaded = None
         clock = self._clock
         clock.enter_step()
         self._set_friction()
@@ -138,6 +145,9 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a continuation needs, as numbers, strings, lists and dicts."""
+        self._refuse_closed()
+        if self._loaded is not None:  # a simulator gives back a rounding of it
+            return copy.deepcopy(self._loaded)
         return {
             "simulator": self.simulator,
             "clock": self._clock.state(),
@@ -154,19 +164,26 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """
         if state.get("simulator") != self.simulator:
             raise ValueError(f"Expected a state of {self.simulator!r}; got one of {state.get('simulator')!r}.")
+        self._refuse_closed()
         self._clock.restore(state["clock"])
         self._episode_step = state["episode_step"]
         self._seeded = True
         self.np_random = np.random.Generator(np.random.PCG64())
         self.np_random.bit_generator.state = state["generator"]
         self._ant.restore(state["ant"])
+        self._loaded = copy.deepcopy(state)
 
     def render(self) -> np.ndarray | None:
         """A picture, uint8 (height, width, 3), in render mode "rgb_array"."""
         return self._ant.render() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
+        self._closed, self._episode_step = True, -1
         self._ant.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise gymnasium.error.ClosedEnvironmentError("This environment was closed; make a new one.")
 
     def _set_friction(self) -> None:
         if self._ant.friction != self._clock.friction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -255,9 +256,11 @@ def test_a_simulator_that_breaks_ends_its_run_and_says_why(tmp_path: Path) -> No
     assert part["ended"] == "ended at step 150: the slope has melted"
     assert part["runs"][0]["diverged_at_update"] == 150
     frame = results.frame()
-    returns = frame[frame["metric"] == "return"].set_index("task")["value"]
-    assert np.isfinite(returns[0])
-    assert returns[[1, 2]].isna().all()
+    for name in ("return", *LEARNING, *MEASURES, "replaced", "friction"):
+        values = frame[frame["metric"] == name].set_index("task")["value"]
+        assert list(values.index) == [0, 1, 2], name
+        assert np.isfinite(values[0]), name
+        assert values[[1, 2]].isna().all(), name
     curve = frame[frame["metric"] == "return.curve"].set_index("task")["value"]
     assert list(curve[curve.isna()].index) == list(
         range(10, 24)
@@ -331,3 +334,28 @@ def test_another_activation_is_left_to_autograd_and_said() -> None:
     assert agent is not None
     assert agent.why_not_compiled(sweep.settings[0]) == "activation swish"
     assert runs_of(sweep, sweep.settings, "cpu")[0].configuration["kernel"] == "reference"
+
+
+def test_a_task_is_whole_only_if_all_its_steps_were_recorded() -> None:
+    """The steps of an iteration that breaks off are lost, also those before a task's end."""
+    training, world = make_training(Slope(breaks_at_step=100))  # in task 1, in the iteration from 64 to 127
+    training.run(nothing)
+    assert world.steps == 100
+    table = training.table()
+    for name in ("return", *LEARNING, *MEASURES, "replaced"):
+        assert table[name].shape == (3, 1)
+        assert bool(table[name].isnan().all()), name
+    assert table["return.curve"].isnan()[:, 0].tolist() == [False] * 5 + [True] * 19  # 64 steps: five points of 12
+    assert training.latest() is None
+
+
+def test_measures_of_every_second_task_are_of_every_second_task_also_of_a_run_that_ends_early() -> None:
+    for breaks, ends in ((-1, [True, True]), (150, [True, False])):
+        problem = Slope(breaks_at_step=breaks)
+        sweep = dataclasses.replace(make_sweep(problem), measure_every=2)
+        runs = StackOfRuns(sweep, (runs_of(sweep, sweep.settings, "cpu")[0],))
+        training = AGENT.train(runs, problem.open())
+        training.run(nothing)
+        table = training.table()
+        assert table["weight_magnitude.tasks"].tolist() == [0, 2]
+        assert table["weight_magnitude"].isfinite()[:, 0].tolist() == ends

@@ -188,7 +188,9 @@ def old_measures(runs: Stack, inputs: Tensor) -> dict[str, Tensor]:
             module(inputs[run])
         units = [layer.movedim(1, -1).flatten(0, -2) for layer in layers]
         dead = sum(int(metrics.dead_units(layer).sum()) for layer in units)
+        saturated = sum(int(metrics.saturated_units(layer).sum()) for layer in units)
         found["dead_units"].append(torch.tensor(dead / sum(layer.shape[-1] for layer in units)))
+        found["saturated_units"].append(torch.tensor(saturated / sum(layer.shape[-1] for layer in units)))
         ranks = [metrics.effective_rank(layer.flatten(1)) for layer in layers]
         found["effective_rank"].append(torch.stack(ranks).mean())
         found["weight_magnitude"].append(metrics.weight_magnitude(module.parameters()))

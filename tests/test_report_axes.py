@@ -108,9 +108,14 @@ def test_with_more_names_than_colours_those_of_one_chart_still_differ() -> None:
         assert len({colours[series.name] for series in chart.series}) == 5
 
 
-def test_eight_known_methods_have_eight_colours_in_both_themes() -> None:
+def test_known_methods_have_colours_of_their_own_in_both_themes() -> None:
+    agents = {name: colour for name, colour in KNOWN.items() if "PPO" in name or "friction" in name}
+    learners = {name: colour for name, colour in KNOWN.items() if name not in {*agents, "overall utility"}}
+    assert len(learners) == 8
     for theme in ("light", "dark"):
-        assert len({getattr(colour, theme) for colour in KNOWN.values()}) == len(KNOWN)
+        for family in (learners, agents):  # which are never in one chart
+            assert len({getattr(colour, theme) for colour in family.values()}) == len(family)
+    assert agents["Continual PPO"] == KNOWN["CBP"] == KNOWN["overall utility"]
 
 
 def test_toggles_go_by_method_and_by_name_where_there_is_one_method() -> None:

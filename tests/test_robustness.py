@@ -199,6 +199,9 @@ def test_a_seed_that_is_not_a_64_bit_integer_is_refused(seed: Any) -> None:
 def test_an_unknown_initialisation_gets_the_line_to_write() -> None:
     model = mlp()
     nn.init.orthogonal_(model[2].weight, gain=5.0)
+    with pytest.raises(ValueError, match=r"init=\{'2': neoteny\.Initial\('orthogonal', scale=5\)\}"):
+        neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6))
+    nn.init.normal_(model[2].weight, std=1.5)
     with pytest.raises(ValueError, match=r"init=\{'2': neoteny\.Initial\('normal', scale=1\.\d+\)\}"):
         neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6))
 

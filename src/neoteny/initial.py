@@ -183,7 +183,7 @@ def check(name: str, module: nn.Module, distribution: Distribution | ModuleDistr
     gain = _orthogonal_gain(weight.flatten(1))
     if gain is not None:
         suggestion = f"neoteny.Initial('orthogonal', scale={gain:.4g})"
-        hint = " It is orthogonal."
+        hint = f" It is orthogonal; where other layers are not, name it: init={{{name!r}: {suggestion}}}."
     raise ValueError(
         f"{name}: the initial distribution has a standard deviation of {distribution.std:.4g}, but the weights at "
         f"attach have {spread:.4g}, so new units would not look like the initial ones.{hint} Declare how the network "
@@ -237,7 +237,7 @@ def _orthogonal_gain(matrix: Tensor) -> float | None:
     gram = matrix @ matrix.T if rows <= columns else matrix.T @ matrix
     squared = gram.diagonal().mean()
     identity = squared * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    if len(gram) < 2 or not torch.allclose(gram, identity, rtol=0.0, atol=1e-4 * squared.item()):
+    if len(gram) < 2 or squared == 0 or not torch.allclose(gram, identity, rtol=0.0, atol=1e-4 * squared.item()):
         return None
     return math.sqrt(squared.item())
 

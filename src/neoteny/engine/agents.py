@@ -53,6 +53,8 @@ class Learner(Protocol):
     """What learns; its networks are a stack of one."""
 
     stack: Stack
+    says: tuple[str, ...]
+    """The names under which `learn` says something."""
 
     def act(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """The action (outputs,) for an observation, given standard normal noise (outputs,)."""
@@ -97,7 +99,13 @@ class AgentTraining:
         self._iteration = 0
         self._dtype = getattr(torch, runs.sweep.dtype)
         self._seed = runs.runs[0].seed
-        self._record = Record(self.problem, runs.sweep.points_per_task)
+        self._record = Record(
+            self.problem,
+            runs.sweep.points_per_task,
+            said=(*learner.says, *(["replaced"] if learner.stack.replaced else [])),
+            measures=runs.sweep.measures,
+            measure_every=runs.sweep.measure_every,
+        )
         self._probe = torch.zeros(0, *self.problem.input_shape, dtype=self._dtype)
         self._world = worlds.make(self._seed)
         self._observation, _ = self._world.reset(seed=self._seed)
@@ -129,11 +137,11 @@ class AgentTraining:
 
     def latest(self) -> tuple[str, float] | None:
         """The mean return of the last finished task."""
-        return self._record.latest(self.updates)
+        return self._record.latest()
 
     def table(self) -> dict[str, Tensor]:
         """metric -> (tasks, 1), with the task numbers under "<metric>.tasks"; nan from where a run came to an end."""
-        return self._record.table(self.updates)
+        return self._record.table()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-identical continuation needs."""

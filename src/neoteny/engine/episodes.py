@@ -6,6 +6,7 @@ Names that end in ".curve" are given by point, all others by task.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,18 @@ class Record:
     Args:
         problem: the problem of control.
         points_per_task: how finely a task is looked at.
+        said: what a learner will say of its iterations, by name.
+        measures: what will be measured at the end of every `measure_every`-th task, by name.
     """
 
-    def __init__(self, problem: Problem, points_per_task: int) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        points_per_task: int,
+        said: Sequence[str] = (),
+        measures: Sequence[str] = (),
+        measure_every: int = 1,
+    ) -> None:
         longest = getattr(problem, "episode_steps", 1)
         if problem.steps_per_task // points_per_task < longest:
             raise ValueError(
@@ -36,9 +46,11 @@ class Record:
         self._tasks, self._task_steps, self._points = problem.tasks, problem.steps_per_task, points_per_task
         self._performance = problem.performance
         self._sums = {name: np.zeros(problem.tasks * points_per_task) for name in _BY_POINT}
-        self._said: dict[str, np.ndarray] = {}
+        self._said = {name: np.zeros(problem.tasks) for name in said if name != "replaced"}
         self._iterations = np.zeros(problem.tasks)
-        self._measured: dict[str, np.ndarray] = {}
+        once = [*measures, "friction", *(["replaced"] if "replaced" in said else [])]
+        self._once = {name: np.full(problem.tasks, np.nan) for name in once}  # one value a task
+        self._every = dict.fromkeys(measures, measure_every)
         self._running = np.zeros(2)  # return and length of the episode that has not ended
 
     def add_steps(self, first: int, rewards: np.ndarray, ended: np.ndarray, frictions: np.ndarray) -> None:
@@ -55,7 +67,7 @@ class Record:
         self._add("episodes", points[ends], np.ones(len(ends)))
         self._add("reward", points, rewards)
         self._add("steps", points, np.ones(len(rewards)))
-        self._put("friction")[tasks] = frictions  # that of a task's last step stays
+        self._once["friction"][tasks] = frictions  # that of a task's last step stays
 
     def add_iteration(self, step: int, said: dict[str, float]) -> None:
         """What a learner says of the iteration that ended with this step; "replaced" counts from the beginning."""
@@ -63,35 +75,36 @@ class Record:
         self._iterations[task] += 1
         for name, value in said.items():
             if name == "replaced":
-                self._put(name)[task] = value
+                self._once[name][task] = value
             else:
-                self._said.setdefault(name, np.zeros(self._tasks))[task] += value
+                self._said[name][task] += value
 
     def add_measure(self, task: int, name: str, value: float) -> None:
         """A measure of the networks at the end of a task."""
-        self._put(name)[task] = value
+        self._once[name][task] = value
 
-    def latest(self, steps: int) -> tuple[str, float] | None:
+    def latest(self) -> tuple[str, float] | None:
         """The performance in the last finished task."""
-        done = min(steps // self._task_steps, self._tasks)
+        done = int(self._sums["steps"].sum()) // self._task_steps
         return (self._performance, float(self._by_task()[self._performance][done - 1])) if done else None
 
-    def table(self, steps: int) -> dict[str, Tensor]:
-        """metric -> (tasks or points, 1), their numbers under "<metric>.tasks"; nan where `steps` does not reach."""
+    def table(self) -> dict[str, Tensor]:
+        """metric -> (tasks or points, 1), their numbers under "<metric>.tasks"; nan where no steps were added."""
+        steps = int(self._sums["steps"].sum())
         found: dict[str, Tensor] = {}
         columns = self._by_task()
         columns |= {f"{name}.curve": values for name, values in self._behaviour(self._sums).items()}
         for name, values in columns.items():
             numbers = np.arange(len(values))
             reached = (numbers + 1) * (self._tasks * self._task_steps) <= steps * len(values)
-            measured = ~np.isnan(values) | ~reached if name in self._measured else np.ones(len(values), dtype=bool)
-            found[name] = torch.from_numpy(np.where(reached, values, np.nan)[measured]).unsqueeze(-1)
-            found[f"{name}.tasks"] = torch.from_numpy(numbers[measured])
+            wanted = numbers % self._every.get(name, 1) == 0
+            found[name] = torch.from_numpy(np.where(reached, values, np.nan)[wanted]).unsqueeze(-1)
+            found[f"{name}.tasks"] = torch.from_numpy(numbers[wanted])
         return found
 
     def state_dict(self) -> dict[str, Any]:
         """All sums, as tensors."""
-        groups = {"sums": self._sums, "said": self._said, "measured": self._measured}
+        groups = {"sums": self._sums, "said": self._said, "once": self._once}
         state: dict[str, Any] = {
             group: {name: torch.from_numpy(values.copy()) for name, values in columns.items()}
             for group, columns in groups.items()
@@ -102,9 +115,8 @@ class Record:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore `state_dict()`."""
-        self._sums, self._said, self._measured = (
-            {name: values.numpy().copy() for name, values in state[group].items()}
-            for group in ("sums", "said", "measured")
+        self._sums, self._said, self._once = (
+            {name: values.numpy().copy() for name, values in state[group].items()} for group in ("sums", "said", "once")
         )
         self._iterations = state["iterations"].numpy().copy()
         self._running = state["running"].numpy().copy()
@@ -114,7 +126,7 @@ class Record:
         columns = self._behaviour(sums)
         with np.errstate(invalid="ignore"):
             columns |= {name: total / self._iterations for name, total in self._said.items()}
-        columns |= self._measured
+        columns |= self._once
         if "replaced" in columns:
             columns["replaced"] = np.diff(columns["replaced"], prepend=0.0)
         return columns
@@ -129,7 +141,3 @@ class Record:
 
     def _add(self, name: str, points: np.ndarray, values: np.ndarray) -> None:
         self._sums[name] += np.bincount(points, weights=values, minlength=len(self._sums[name]))
-
-    def _put(self, name: str) -> np.ndarray:
-        """The column of a metric that has one value a task."""
-        return self._measured.setdefault(name, np.full(self._tasks, np.nan))

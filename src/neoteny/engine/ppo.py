@@ -127,6 +127,8 @@ class Learner:
         path: "reference" (autograd) or "cpu" (gradients written out).
     """
 
+    says: tuple[str, ...] = ("value_loss", "kl", "explained_variance", "policy_std")
+
     def __init__(self, network: ActorCritic, methods: Sequence[Method], seed: int, agent: PPO, path: str) -> None:
         inputs = network.policy.get_parameter("fc1.weight" if hasattr(network.policy, "fc1") else "out.weight")
         example = torch.zeros(2, inputs.shape[1], dtype=inputs.dtype)

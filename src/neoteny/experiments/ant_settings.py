@@ -100,8 +100,8 @@ RETURN = Chosen(
 )
 SMOKE = Chosen(
     "training at the smoke scale",
-    "two tasks of 1024 steps, episodes of 128, iterations of 512 with two epochs, networks of 32-32 units, which "
-    "continual backpropagation replaces often",
+    "two tasks of 512 steps, episodes of 64, iterations of 256 with two epochs of mini-batches of 64, networks of "
+    "32-32 units, which continual backpropagation replaces often",
     "to see in seconds that everything runs; its numbers mean nothing",
 )
 LAPTOP = Chosen(
@@ -124,14 +124,14 @@ def make_problem(scale: str, laptop_tasks: int = 10) -> SlipperyAnt:
     """
     return pick(
         scale,
-        smoke=SlipperyAnt(tasks=2, period_steps=1024, episode_steps=128),
+        smoke=SlipperyAnt(tasks=2, period_steps=512, episode_steps=64),
         laptop=SlipperyAnt(tasks=laptop_tasks, period_steps=200_000),
         paper=SlipperyAnt(),
     )
 
 
 def points_per_task(scale: str) -> int:
-    """Points of the curves within tasks: each of 256, 10,000 or 200,000 steps."""
+    """Points of the curves within tasks: each of 128, 10,000 or 200,000 steps."""
     return pick(scale, smoke=4, laptop=20, paper=50)
 
 
@@ -195,5 +195,5 @@ def make_setting(
         details = {"l2": l2}
     agent, options = PPO(), dict[str, Any]()
     if scale == "smoke":
-        agent, options = PPO(iteration_steps=512, epochs=2), {"hidden": (32, 32)}
+        agent, options = PPO(iteration_steps=256, epochs=2, minibatch=64), {"hidden": (32, 32)}
     return Setting(name, network(ActorCritic, **options), tuple(methods), details, agent=agent)

@@ -52,7 +52,13 @@ def _import_pybullet() -> Any:
     if "pybullet" in sys.modules:
         return sys.modules["pybullet"]
     _flush()
-    kept, nowhere = (os.dup(1), os.dup(2)), os.open(os.devnull, os.O_WRONLY)
+    try:
+        kept = (os.dup(1), os.dup(2))
+    except OSError:  # a process that has closed them has nobody to read the line
+        import pybullet
+
+        return pybullet
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         for number in (1, 2):
             os.dup2(nowhere, number)
@@ -68,8 +74,10 @@ def _import_pybullet() -> Any:
 
 def _flush() -> None:
     """Write out what Python and the C library hold back."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):
+                stream.flush()
     with suppress(OSError, TypeError, AttributeError):  # where ctypes cannot reach the C library
         ctypes.CDLL(None).fflush(None)
 

@@ -25,7 +25,8 @@ import numpy as np
 from overhead import with_allocator_settings
 
 BLOCK_STEPS = 1000
-BARS = {"environment": 1.7, "continual": 1900.0, "overhead": 1.12, "processes": 1.85}
+BARS = {"environment": 1.7, "continual": 1900.0 / 2000.0, "overhead": 1.12, "processes": 1.85}
+"""`continual`: 1,900 steps/s where the stock environment alone gives 2,000; machines differ, so the ratio counts."""
 
 
 def main() -> None:
@@ -43,13 +44,13 @@ def main() -> None:
         work(arguments.worker, arguments.iterations)
         return
     print(f"{os.cpu_count()} cores; steps per second, median (best)", flush=True)
-    compare_environments(arguments.blocks)
-    compare_methods(arguments.iterations)
+    stock = compare_environments(arguments.blocks)
+    compare_methods(arguments.iterations, stock)
     compare_processes(max(2, arguments.iterations // 2))
 
 
-def compare_environments(blocks: int) -> None:
-    """Ours over the stock one; MuJoCo's for the record."""
+def compare_environments(blocks: int) -> float:
+    """Ours over the stock one, MuJoCo's for the record; the stock one's steps per second."""
     import gymnasium
     import pybullet_envs_gymnasium  # noqa: F401  registers
 
@@ -74,6 +75,7 @@ def compare_environments(blocks: int) -> None:
         show(f"environment, {name}", found, BLOCK_STEPS)
     ratio = median_ratio(times["PyBullet, stock"], times["PyBullet, ours"])
     judge("environment, PyBullet: ours over the stock one", ratio, BARS["environment"])
+    return BLOCK_STEPS / statistics.median(times["PyBullet, stock"])
 
 
 def take_steps(environment: Any, actions: np.ndarray) -> None:
@@ -104,7 +106,7 @@ def make_training(method: str, seed: int) -> Any:
     return PPO().train(StackOfRuns(sweep, (run,)), SlipperyAnt().open())
 
 
-def compare_methods(iterations: int) -> None:
+def compare_methods(iterations: int, stock: float) -> None:
     """PPO and Continual PPO in turns, after two iterations (640 updates) that are not counted."""
     names = ("PPO", "Continual PPO", "Continual PPO, 10 times the rate")
     trainings = {name: make_training(name, 0) for name in names}
@@ -121,7 +123,8 @@ def compare_methods(iterations: int) -> None:
         counts = trainings[name]._learner.stack.replaced
         if counts:
             print(f"    units replaced: {int(sum(int(count) for count in counts.values()))}")
-    judge("Continual PPO, steps/s", steps / statistics.median(times["Continual PPO"]), BARS["continual"])
+    rate = steps / statistics.median(times["Continual PPO"])
+    judge("Continual PPO over the stock environment alone", rate / stock, BARS["continual"])
     for name in names[1:]:
         bar = BARS["overhead"] if name == "Continual PPO" else None
         judge(f"{name}, time over PPO's", median_ratio(times[name], times["PPO"]), bar, at_most=True)

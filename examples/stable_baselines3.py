@@ -4,8 +4,10 @@ The framework owns the loop, the network and the optimizer, so nobody can call `
 the optimizer's own hook does, after every update. Needs `pip install "neoteny[sb3,pybullet]"`; with "mujoco" as
 argument, `"neoteny[sb3,mujoco]"`.
 
-To stop and go on later: `model.save(path)` and `torch.save(plastic.state_dict(), other_path)`; then `PPO.load(path)`,
-the same `attach` with `trained=True` on the loaded model, and `plastic.load_state_dict(torch.load(other_path))`.
+To stop and go on later, save three things: `model.save(path)`, `plastic.state_dict()` and the environment's clock and
+world, `env.unwrapped.state_dict()`. Then make an environment, `env.reset(seed=0)`,
+`env.unwrapped.load_state_dict(...)`, `PPO.load(path, env=env, custom_objects={"seed": None})` (with a seed the
+framework would start the environment anew), the same `attach` with `trained=True`, `plastic.load_state_dict(...)`.
 """
 
 import os

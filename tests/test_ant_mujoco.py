@@ -97,3 +97,12 @@ def test_many_ants_are_not_another_problem_by_default() -> None:
         SlipperyAntVectorEnv(2, simulator="mujoco").reset(seed=[1, 2, 3])
     with pytest.raises(ValueError, match=r"Expected actions of shape \(2, 8\); got \(8,\)"):
         SlipperyAntVectorEnv(2, simulator="mujoco").step(np.zeros(8))
+
+
+def test_a_closed_vector_environment_is_closed() -> None:
+    env = gymnasium.make_vec(ENVIRONMENT, num_envs=2, simulator="mujoco")
+    env.reset(seed=0)
+    env.close()
+    for use in (env.reset, lambda: env.step(np.zeros((2, 8)))):
+        with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="closed; make a new one"):
+            use()

@@ -433,7 +433,8 @@ def test_a_closed_environment_is_closed(make: Any) -> None:
     state = other.state_dict()
     env.close()
     env.close()
-    for use in (lambda: env.step(np.zeros(8)), env.reset, env.state_dict, lambda: env.load_state_dict(state)):
+    uses = (lambda: env.step(np.zeros(8)), env.reset, env.render, env.state_dict, lambda: env.load_state_dict(state))
+    for use in uses:
         with pytest.raises(ClosedEnvironmentError, match="This environment was closed; make a new one"):
             use()
     assert other.state_dict() == state

@@ -2,7 +2,7 @@
 
     for each iteration: act -> learn -> record -> rebuild the world
 
-What is learned, and how, is the `Learner`'s (`ppo`); the loop here is the same for any agent that learns on-policy. The
+What is learned, and how, is the learner's (`ppo`); the loop here is the same for any agent that learns on-policy. The
 world is rebuilt from its saved state after every iteration, also when nothing was interrupted: a simulator restored
 from a checkpoint differs in its last bits from one that ran on (its solver starts from other guesses), one that is
 always restored does not.
@@ -49,7 +49,7 @@ class Experience:
     next_observation: Tensor
 
 
-class Learner(Protocol):
+class OnPolicyLearner(Protocol):
     """What learns; its networks are a stack of one."""
 
     stack: Stack
@@ -82,7 +82,7 @@ class AgentTraining:
     reason = ""
     """Why its path does less than it could; there is never a reason."""
 
-    def __init__(self, runs: StackOfRuns, worlds: Worlds, learner: Learner, iteration_steps: int) -> None:
+    def __init__(self, runs: StackOfRuns, worlds: Worlds, learner: OnPolicyLearner, iteration_steps: int) -> None:
         if len(runs.runs) != 1:
             raise ValueError(f"An agent acts alone; expected one run, got {len(runs.runs)}.")
         self.runs = runs

@@ -18,7 +18,7 @@ from neoteny.engine.paths import choose_path
 from neoteny.engine.sweep import Network, Setting, Sweep
 
 RESULTS_VERSION = 1
-"""Raised when an algorithm changes the numbers it gives, so that old and new results are never mixed."""
+"""Raised when an algorithm changes its numbers by more than their rounding, so that old and new are never mixed."""
 
 
 def canonical(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is measured at the start of a task: the paper's three correlates of lost plasticity, for every run of a stack.
+"""What is measured at the start of a task, or at its end where an agent acts: correlates of lost plasticity.
 
 A measure is a function of a `Snapshot` (hidden activations and weights of some runs) that gives one number a run. Add
 one by writing the function and its line in `MEASURES`.

@@ -173,7 +173,8 @@ class Sweep:
         problem: the stream of tasks.
         settings: the curves.
         runs: runs for each setting; run k has seed k, and the same stream in every setting.
-        measures: what to measure at the start of tasks, by name (`engine.measures.MEASURES`).
+        measures: what to measure at the start of tasks (of an agent: at their end), by name
+            (`engine.measures.MEASURES`).
         measure_every: measure at every n-th task.
         probe_examples: inputs of the task to measure on.
         selection: the paper's two-stage protocol, or None.

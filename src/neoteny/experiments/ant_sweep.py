@@ -40,8 +40,8 @@ SMALL_GRID = Chosen(
     "grid at the laptop scale",
     "five tasks; weight decays 1e-3 and 1e-4, noise 1e-4 and 1e-5, and the three pairs whose maturity thresholds are "
     "at most 500",
-    "what a few hours of two cores can do; a task has 15,600 updates, in which higher thresholds let hardly any unit "
-    "mature, and weaker decay or noise does next to nothing",
+    "what a few hours of two cores can do. A task has 15,600 updates, so that a threshold of 5000 is a third of one "
+    "and the highest is reached in the fourth of the five; what is left out are the weakest decays and noises",
 )
 
 

@@ -9,7 +9,6 @@ every method serves here as it does anywhere. Compared with autograd step by ste
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -109,8 +108,10 @@ class _Network:
         """The output for one observation (inputs,); valid until the next one."""
         value, last = observation, len(self.names) - 1
         for layer, ((weight, bias), response) in enumerate(zip(self._arrays, self._responses, strict=True)):
-            self._respond(weight, bias, value, response, 0 if layer == last else 1 if self._relu else 2)
+            self._respond(weight, bias, value, response)
             value = response
+            if layer < last:
+                np.maximum(value, 0.0, out=value) if self._relu else np.tanh(value, out=value)
         return value
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ class _Network:
 
 @functools.cache
 def compiled_layer() -> Callable[..., None]:
-    """One layer for one observation: (weight, bias, value, response to fill, 0 linear, 1 ReLU or 2 tanh).
+    """A linear layer for one observation: (weight, bias, value, response to fill).
 
     A library's matrix product costs several times as much for a vector this short, and may start threads for it.
     """
@@ -152,16 +153,12 @@ def compiled_layer() -> Callable[..., None]:
         raise ImportError("The compiled path of agents needs numba: pip install numba.")
 
     @compile_
-    def layer(weight, bias, value, response, activation):  # pragma: no cover - compiled
+    def layer(weight, bias, value, response):  # pragma: no cover - compiled
         for i in range(len(bias)):
             row = weight[i]
             total = bias[i]
             for j in range(len(value)):
                 total += row[j] * value[j]
-            if activation == 1:
-                total = max(total, bias.dtype.type(0.0))
-            elif activation == 2:
-                total = math.tanh(total)
             response[i] = total
 
     return layer

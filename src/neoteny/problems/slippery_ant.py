@@ -85,7 +85,7 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._episode_step = -1  # no episode yet
         self._seeded = False
         self._closed = False
-        self._loaded: dict[str, Any] | None = None  # the state that was loaded, until something happens
+        self._loaded: dict[str, Any] | None = None  # the Ant's state that was loaded, until it moves
         self._ant = kind.ant()
 
     @property
@@ -146,14 +146,13 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def state_dict(self) -> dict[str, Any]:
         """Everything a continuation needs, as numbers, strings, lists and dicts."""
         self._refuse_closed()
-        if self._loaded is not None:  # a simulator gives back a rounding of it
-            return copy.deepcopy(self._loaded)
         return {
             "simulator": self.simulator,
             "clock": self._clock.state(),
             "episode_step": self._episode_step,
             "generator": self.np_random.bit_generator.state,
-            "ant": self._ant.state(),
+            # A simulator gives back a rounding of what it was brought to.
+            "ant": self._ant.state() if self._loaded is None else copy.deepcopy(self._loaded),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -171,10 +170,11 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.np_random = np.random.Generator(np.random.PCG64())
         self.np_random.bit_generator.state = state["generator"]
         self._ant.restore(state["ant"])
-        self._loaded = copy.deepcopy(state)
+        self._loaded = copy.deepcopy(state["ant"])
 
     def render(self) -> np.ndarray | None:
         """A picture, uint8 (height, width, 3), in render mode "rgb_array"."""
+        self._refuse_closed()
         return self._ant.render() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ def check_action(action: np.ndarray, step: int) -> list[float]:
     if given.shape != (ACTIONS,):
         raise ValueError(f"Expected an action of shape ({ACTIONS},); got one of shape {given.shape}.")
     values = given.tolist()
-    if not math.isfinite(sum(values)):
+    if not all(map(math.isfinite, values)):
         raise SimulationError(f"The action of step {step:,} is not finite: {values}. Has the policy diverged?")
     return [-1.0 if value < -1.0 else min(value, 1.0) for value in values]
 

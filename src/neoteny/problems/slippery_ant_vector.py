@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -94,6 +95,7 @@ class SlipperyAntVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode of all Ants; with seeds (s is s, s + 1, ...) everything anew."""
+        self._refuse_closed()
         if options and "reset_mask" in options:
             raise ValueError("Ants start new episodes by themselves: reset_mask is not one of the options.")
         if seed is None and not self._generators:
@@ -115,6 +117,7 @@ class SlipperyAntVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         Raises:
             SimulationError: an action is not finite, or a simulation blew up.
         """
+        self._refuse_closed()
         given = np.asarray(actions, dtype=np.float64)
         if given.shape != self.action_space.shape:
             raise ValueError(f"Expected actions of shape {self.action_space.shape}; got {given.shape}.")
@@ -123,7 +126,7 @@ class SlipperyAntVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         going = ~self._ended
         numbers = np.flatnonzero(going).tolist()
         self._refuse(
-            numbers, np.isfinite(given.sum(-1)).tolist(), "has an action that is not finite; has the policy diverged?"
+            numbers, list(np.isfinite(given).all(axis=-1)), "has an action that is not finite; has the policy diverged?"
         )
         for number in numbers:
             self._clocks[number].enter_step()
@@ -140,6 +143,10 @@ class SlipperyAntVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self._begin(np.flatnonzero(self._ended).tolist())
         self._ended = terminated | truncated
         return self._ants.observe(), rewards, terminated, truncated, self._info()
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError("This environment was closed; make a new one.")
 
     def _begin(self, numbers: Sequence[int]) -> None:
         for number in numbers:

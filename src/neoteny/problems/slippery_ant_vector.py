@@ -126,7 +126,9 @@ class SlipperyAntVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         going = ~self._ended
         numbers = np.flatnonzero(going).tolist()
         self._refuse(
-            numbers, list(np.isfinite(given).all(axis=-1)), "has an action that is not finite; has the policy diverged?"
+            numbers,
+            [bool(np.isfinite(row).all()) for row in given],
+            "has an action that is not finite; has the policy diverged?",
         )
         for number in numbers:
             self._clocks[number].enter_step()

@@ -23,6 +23,7 @@ def command_list(options: argparse.Namespace) -> int:
     """Everything that has a name."""
     from neoteny import experiments, methods, nets
     from neoteny.engine.measures import MEASURES
+    from neoteny.engine.ppo import PPO
     from neoteny.problems import PROBLEMS
 
     rows = [[name, experiments.load(name).title] for name in experiments.NAMES]
@@ -30,6 +31,7 @@ def command_list(options: argparse.Namespace) -> int:
     named = {
         "problem": PROBLEMS,
         "method": {name: getattr(methods, name) for name in methods.__all__ if name != "Method"},
+        "agent": {"PPO": PPO},
         "network": {name: getattr(nets, name) for name in nets.__all__},
         "measure": MEASURES,
     }

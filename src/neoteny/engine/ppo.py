@@ -44,7 +44,7 @@ _MOST_LOG_RATIO = 60.0  # above, an infinite ratio would make a gradient nan tha
 
 @dataclass(frozen=True)
 class PPO(Agent):
-    """The settings of the paper's Appendix E; the optimizer and what acts after it are the setting's methods.
+    """Proximal policy optimisation with the paper's settings; what updates its networks are the setting's methods.
 
     Args:
         iteration_steps: steps between learning.

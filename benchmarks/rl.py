@@ -6,7 +6,7 @@
   cost over PPO, iteration by iteration in turns, past the maturity threshold;
 - two seeds in two processes over one seed in one.
 
-    python benchmarks/rl.py [--blocks 9] [--iterations 8]
+    python benchmarks/rl.py [--blocks 9] [--iterations 8] [--processes]
 
 Numbers are medians over blocks. One torch thread a process, as the engine has it.
 """
@@ -34,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=9, help="blocks of 1,000 steps of each environment")
     parser.add_argument("--iterations", type=int, default=8, help="iterations of 4,096 steps of each method")
+    parser.add_argument("--processes", action="store_true", help="only two processes over one")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with_allocator_settings()
@@ -44,9 +45,10 @@ def main() -> None:
         work(arguments.worker, arguments.iterations)
         return
     print(f"{os.cpu_count()} cores; steps per second, median (best)", flush=True)
-    stock = compare_environments(arguments.blocks)
-    compare_methods(arguments.iterations, stock)
-    compare_processes(max(2, arguments.iterations // 2))
+    if not arguments.processes:
+        stock = compare_environments(arguments.blocks)
+        compare_methods(arguments.iterations, stock)
+    compare_processes(arguments.iterations)
 
 
 def compare_environments(blocks: int) -> float:

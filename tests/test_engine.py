@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -377,3 +379,24 @@ def test_the_name_of_a_stack_says_what_its_settings_share() -> None:
     (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
     assert isinstance(one, StackOfRuns)
     assert one.name == "BP (activation=relu), 2 settings"
+
+
+def test_signals_that_come_while_one_is_handled_do_not_lock_a_process_up() -> None:
+    program = """
+import os, signal, threading
+from neoteny.engine.running import StopFlag
+flag = StopFlag()
+done = threading.Event()
+def send():
+    for _ in range(20_000):
+        os.kill(os.getpid(), signal.SIGTERM)
+    done.set()
+with flag.listening():
+    threading.Thread(target=send).start()
+    while not done.is_set():
+        flag.set()
+        flag.wait(0.001)
+print(bool(flag))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr

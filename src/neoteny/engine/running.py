@@ -10,7 +10,6 @@ import contextlib
 import os
 import platform
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -38,6 +37,7 @@ DEVICES = ("auto", "cpu", "cuda")
 CHECKPOINT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
 _WAIT_SECONDS = 0.5
+_LOOK_SECONDS = 0.05
 _PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow", "gymnasium", "pybullet", "mujoco")
 
 
@@ -46,21 +46,27 @@ Say = Callable[[str], None]
 
 
 class StopFlag:
-    """Set by the first Ctrl-C (or SIGTERM), looked at between blocks of updates; a second Ctrl-C interrupts at once."""
+    """Set by the first Ctrl-C (or SIGTERM), looked at between blocks of updates; a second Ctrl-C interrupts at once.
+
+    A plain value: the lock of an event, taken in a signal handler that a second signal interrupts, stays taken.
+    """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._asked = False
 
     def __bool__(self) -> bool:
-        return self._event.is_set()
+        return self._asked
 
     def set(self) -> None:
         """Ask to stop."""
-        self._event.set()
+        self._asked = True
 
     def wait(self, seconds: float) -> bool:
-        """Sleep, but not past being set."""
-        return self._event.wait(seconds)
+        """Sleep, but not (long) past being set."""
+        end = time.monotonic() + seconds
+        while not self._asked and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_SECONDS))
+        return self._asked
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[StopFlag]:

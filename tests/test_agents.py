@@ -15,8 +15,9 @@ import torch
 from neoteny.engine.agents import AgentTraining
 from neoteny.engine.episodes import Record
 from neoteny.engine.ppo import PPO
-from neoteny.engine.running import StopFlag, Worker, choose_device, open_problems
+from neoteny.engine.running import Worker, choose_device, open_problems
 from neoteny.engine.stacks import StackOfRuns, runs_of
+from neoteny.engine.stopping import StopFlag
 from neoteny.engine.store import Results
 from neoteny.engine.sweep import Setting, Sweep, network
 from neoteny.methods import Adam, ContinualBackprop

@@ -384,7 +384,7 @@ def test_the_name_of_a_stack_says_what_its_settings_share() -> None:
 def test_signals_that_come_while_one_is_handled_do_not_lock_a_process_up() -> None:
     program = """
 import os, signal, threading
-from neoteny.engine.running import StopFlag
+from neoteny.engine.stopping import StopFlag
 flag = StopFlag()
 done = threading.Event()
 def send():

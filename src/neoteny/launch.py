@@ -18,6 +18,7 @@ from neoteny.engine.errors import Stopped
 from neoteny.engine.identity import setting_digest
 from neoteny.engine.progress import Display
 from neoteny.engine.stacks import Run, describe, runs_of
+from neoteny.engine.stopping import StopFlag
 from neoteny.engine.store import Results
 from neoteny.engine.sweep import Sweep
 from neoteny.engine.workers import run_workers, stop_with_parent
@@ -46,7 +47,7 @@ class Launch:
         self._plan()
         jobs = self._choose_jobs()
         root = self.results.root
-        stop = running.StopFlag()
+        stop = StopFlag()
         with stop.listening(), Display(self.results) as display:
             try:
                 if jobs == 1:
@@ -70,7 +71,7 @@ class Launch:
 
     def work_for_parent(self) -> int:
         """Be one of several processes, until all is done or the parent is gone; returns the exit status."""
-        stop = running.StopFlag()
+        stop = StopFlag()
         stop_with_parent(stop)
         with stop.listening():
             try:
@@ -81,7 +82,7 @@ class Launch:
             complain(f"neoteny: {failure}")
         return 1 if failures else 0
 
-    def _worker(self, stop: running.StopFlag, say: running.Say, alone: bool, threads: int) -> running.Worker:
+    def _worker(self, stop: StopFlag, say: running.Say, alone: bool, threads: int) -> running.Worker:
         return running.Worker(
             self.sweep,
             self.results,
@@ -95,7 +96,7 @@ class Launch:
             threads,
         )
 
-    def _share(self, jobs: int, stop: running.StopFlag, display: Display) -> list[str]:
+    def _share(self, jobs: int, stop: StopFlag, display: Display) -> list[str]:
         """Let several processes share the stacks; what failed."""
         failures, notes = run_workers([*self._arguments(), "--worker", str(_threads(jobs))], jobs, stop)
         plan = self.results.plan()

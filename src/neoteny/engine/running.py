@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from neoteny.engine.measures import check_measures
 from neoteny.engine.paths import DESCRIPTIONS, choose_path
 from neoteny.engine.selection import choose
 from neoteny.engine.stacks import Run, StackOfRuns, runs_of, stacks_of
+from neoteny.engine.stopping import StopFlag
 from neoteny.engine.store import Results
 from neoteny.engine.sweep import Sweep, nearest
 from neoteny.engine.training import Training
@@ -37,52 +37,11 @@ DEVICES = ("auto", "cpu", "cuda")
 CHECKPOINT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
 _WAIT_SECONDS = 0.5
-_LOOK_SECONDS = 0.05
 _PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow", "gymnasium", "pybullet", "mujoco")
 
 
 Say = Callable[[str], None]
 """Takes a line for the person who waits."""
-
-
-class StopFlag:
-    """Set by the first Ctrl-C (or SIGTERM), looked at between blocks of updates; a second Ctrl-C interrupts at once.
-
-    A plain value: the lock of an event, taken in a signal handler that a second signal interrupts, stays taken.
-    """
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def __bool__(self) -> bool:
-        return self._asked
-
-    def set(self) -> None:
-        """Ask to stop."""
-        self._asked = True
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep, but not (long) past being set."""
-        end = time.monotonic() + seconds
-        while not self._asked and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK_SECONDS))
-        return self._asked
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[StopFlag]:
-        """Let SIGINT and SIGTERM set it, in the main thread."""
-
-        def handle(number: int, _frame: Any) -> None:
-            if self and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self.set()
-
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 @dataclass

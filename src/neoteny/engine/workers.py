@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 
 from neoteny.engine.errors import Stopped
-from neoteny.engine.running import StopFlag
+from neoteny.engine.stopping import StopFlag
 
 
 def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[list[str], str]:

@@ -10,29 +10,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
+from torch.func import stack_module_state
 
 from neoteny.checkpoint import SAVE_VERSION, check_saved, describe_methods, snapshot
+from neoteny.forwards import ChainForward, Forward, VmapForward, is_chain, named_tensors
 from neoteny.groups import UnitGroup
 from neoteny.initial import Declared, check, declared_distributions
 from neoteny.methods.method import Method, State, copy_nested
-from neoteny.nets.dropout import Dropout
-from neoteny.nets.online_norm import OnlineNorm
 from neoteny.ports import Region
 from neoteny.view import LiveGroup, View
 from neoteny.wiring import Norm, Wiring, trace
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Forward = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
-"""Runs all networks at once: (tensors, inputs) -> outputs and the recorded inputs of some modules."""
-ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.GELU, nn.Identity)
-OVER_STACKS = (*ELEMENTWISE, Dropout, OnlineNorm)
-"""Layers whose forward takes (n, B, ...) as well, given stacked tensors of their own."""
 
 
 class Step(NamedTuple):
@@ -142,7 +136,7 @@ class Stack:
         view.optimizers = [pair for pair in zip(methods, self._states, strict=True) if pair[0].is_optimizer]
         reads = dict.fromkeys(self.reads)
         self._forward: Forward = (
-            _ChainForward(self._template, reads) if _chain(template) else _VmapForward(self._template, reads)
+            ChainForward(self._template, reads) if is_chain(template) else VmapForward(self._template, reads)
         )
 
     @property
@@ -233,7 +227,7 @@ class Stack:
         """A copy of one run's network."""
         module = copy.deepcopy(self._template)
         with torch.no_grad():
-            for name, tensor in _named_tensors(module):
+            for name, tensor in named_tensors(module):
                 tensor.copy_(self.view.tensors[name][run])
         return module
 
@@ -269,103 +263,6 @@ class Stack:
                 f"Expected inputs of shape ({self.view.runs[0]}, batch, ...), one batch a run; "
                 f"got {tuple(inputs.shape)}."
             )
-
-
-class _ChainForward:
-    """A chain of linear layers as batched matrix products, with layers between them that take stacks as they are."""
-
-    def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
-        self._layers = [(name, layer) for name, layer in template.named_modules() if not list(layer.children())]
-        self._own = {name: [key for key, _ in _named_tensors(layer)] for name, layer in self._layers}
-        self._reads = reads
-
-    def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        recorded: dict[str, Tensor] = {}
-        value = inputs  # (n, B, features)
-        for name, layer in self._layers:
-            if not isinstance(layer, nn.Linear):
-                own = {key: tensors[f"{name}.{key}"] for key in self._own[name]}
-                value = functional_call(layer, own, (value,)) if own else layer(value)
-                continue
-            if name in self._reads:
-                recorded[name] = value
-            weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
-            lead = value.shape[1:-1]
-            flat = value if len(lead) == 1 else value.reshape(len(value), -1, value.shape[-1])
-            value = cast(Tensor, _StackedLinear.apply(flat, weight, bias))
-            value = value if len(lead) == 1 else value.unflatten(1, lead)
-        return value, recorded
-
-
-class _StackedLinear(torch.autograd.Function):
-    """n linear layers at once: x (n, B, in), weight (n, out, in), bias (n, out).
-
-    What autograd would give, but with weight gradients in the layout of the weights: the update with a transposed
-    gradient costs more than all the rest of a step.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        transposed = weight.transpose(-1, -2)
-        return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,), (x, weight) = gradients, ctx.saved_tensors
-        for_x, for_weight, for_bias = ctx.needs_input_grad
-        return (
-            torch.bmm(gradient, weight) if for_x else None,
-            torch.bmm(gradient.transpose(-1, -2), x) if for_weight else None,
-            gradient.sum(1) if for_bias else None,
-        )
-
-
-class _VmapForward:
-    """Any module under vmap; hooks hand the recorded inputs out of the mapped function."""
-
-    def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
-        self._template = template
-        self._recorded: dict[str, Tensor] = {}
-        modules = dict(template.named_modules())
-        for name in reads:
-            modules[name].register_forward_pre_hook(self._keep(name), with_kwargs=True)
-        self._mapped = torch.vmap(self._one, randomness="error")
-
-    def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return self._mapped(tensors, inputs)
-
-    def _one(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        self._recorded = {}
-        outputs = functional_call(self._template, tensors, (inputs,))
-        recorded, self._recorded = self._recorded, {}
-        return outputs, recorded
-
-    def _keep(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if module.training:
-                self._recorded[name] = args[0] if args else next(iter(kwargs.values()))
-
-        return hook
-
-
-def runs_in_order(module: nn.Module) -> bool:
-    """Whether a module's forward pass is nothing but its children, one after the other."""
-    return type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
-
-
-def _chain(module: nn.Module) -> bool:
-    """Whether the module is nothing but linear layers and `OVER_STACKS`, one after the other."""
-    children = [child for _, child in module.named_modules(remove_duplicate=False)]
-    if not runs_in_order(module) or len({id(child) for child in children}) < len(children):  # one module in two places
-        return False
-    return all(
-        _chain(child) or type(child) is nn.Linear or isinstance(child, OVER_STACKS) for child in module.children()
-    )
-
-
-def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(), *module.named_buffers()]
 
 
 def _losses(loss: str | Loss) -> Loss:

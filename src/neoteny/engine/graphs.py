@@ -23,10 +23,11 @@ from torch import Tensor
 
 from neoteny.engine.paths import BLOCK_UPDATES, StackPath
 from neoteny.engine.side_by_side import SideBySide
+from neoteny.forwards import Forward
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method, State
 from neoteny.problems.problem import Problem, Stream
-from neoteny.stacking import Forward, Stack
+from neoteny.stacking import Stack
 from neoteny.view import LiveGroup
 
 _BATCH_BYTES = 256 * 2**20  # of inputs made at once: their order is drawn on the host while the device works

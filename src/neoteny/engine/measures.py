@@ -18,8 +18,9 @@ from torch.func import functional_call
 
 from neoteny import metrics
 from neoteny.engine.sweep import nearest
+from neoteny.forwards import ELEMENTWISE
 from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
-from neoteny.stacking import ELEMENTWISE, Stack
+from neoteny.stacking import Stack
 
 _CHUNK_BYTES = 2**29  # of a layer's activations on a GPU, where small networks are measured together
 _SPREAD = -7046029254386353131  # 2**64 over the golden ratio, as a signed number: its multiples have no pattern
@@ -40,14 +41,12 @@ class Snapshot:
 
 def dead_units(snapshot: Snapshot) -> Tensor:
     """Share of all hidden units that are zero on every example."""
-    counts = [metrics.dead_share(layer) * layer.shape[-1] for layer in snapshot.positions]
-    return torch.stack(counts).sum(0) / sum(layer.shape[-1] for layer in snapshot.positions)
+    return _share_of_units(metrics.dead_share, snapshot)
 
 
 def saturated_units(snapshot: Snapshot) -> Tensor:
     """Share of all hidden units that are within 0.01 of -1 or 1 on every example: those of tanh that hardly learn."""
-    counts = [metrics.saturated_share(layer) * layer.shape[-1] for layer in snapshot.positions]
-    return torch.stack(counts).sum(0) / sum(layer.shape[-1] for layer in snapshot.positions)
+    return _share_of_units(metrics.saturated_share, snapshot)
 
 
 def effective_rank(snapshot: Snapshot) -> Tensor:
@@ -75,6 +74,12 @@ def check_measures(names: Sequence[str]) -> None:
         if name not in MEASURES:
             known = list(MEASURES)
             raise ValueError(f"Unknown measure {name!r}.{nearest(name, known)} Known are {', '.join(known)}.")
+
+
+def _share_of_units(share: Callable[[Tensor], Tensor], snapshot: Snapshot) -> Tensor:
+    """A share of each layer's units as one of all hidden units."""
+    counts = [share(layer) * layer.shape[-1] for layer in snapshot.positions]
+    return torch.stack(counts).sum(0) / sum(layer.shape[-1] for layer in snapshot.positions)
 
 
 @torch.no_grad()

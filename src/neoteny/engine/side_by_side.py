@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.engine import pooling
-from neoteny.stacking import ELEMENTWISE, _StackedLinear, runs_in_order
+from neoteny.forwards import ELEMENTWISE, StackedLinear, runs_in_order
 
 STREAMS = 32
 Layers = Sequence[tuple[str, nn.Module]]
@@ -82,7 +82,7 @@ class SideBySide:
                 recorded[name] = value
             if isinstance(layer, nn.Linear):
                 weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
-                value = cast(Tensor, _StackedLinear.apply(value, weight, bias))
+                value = cast(Tensor, StackedLinear.apply(value, weight, bias))
             else:
                 value = layer(value)
         return value, recorded

@@ -1,0 +1,120 @@
+"""Forward passes of n networks at once: a chain of linear layers as batched products, or any module under vmap.
+
+Before this: the networks' modules; after it: `stacking`, which learns from what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from neoteny.nets.dropout import Dropout
+from neoteny.nets.online_norm import OnlineNorm
+
+Forward = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
+"""Runs all networks at once: (tensors, inputs) -> outputs and the recorded inputs of some modules."""
+ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.GELU, nn.Identity)
+OVER_STACKS = (*ELEMENTWISE, Dropout, OnlineNorm)
+"""Layers whose forward takes (n, B, ...) as well, given stacked tensors of their own."""
+
+
+class ChainForward:
+    """A chain of linear layers as batched matrix products, with layers between them that take stacks as they are."""
+
+    def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
+        self._layers = [(name, layer) for name, layer in template.named_modules() if not list(layer.children())]
+        self._own = {name: [key for key, _ in named_tensors(layer)] for name, layer in self._layers}
+        self._reads = reads
+
+    def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        recorded: dict[str, Tensor] = {}
+        value = inputs  # (n, B, features)
+        for name, layer in self._layers:
+            if not isinstance(layer, nn.Linear):
+                own = {key: tensors[f"{name}.{key}"] for key in self._own[name]}
+                value = functional_call(layer, own, (value,)) if own else layer(value)
+                continue
+            if name in self._reads:
+                recorded[name] = value
+            weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
+            lead = value.shape[1:-1]
+            flat = value if len(lead) == 1 else value.reshape(len(value), -1, value.shape[-1])
+            value = cast(Tensor, StackedLinear.apply(flat, weight, bias))
+            value = value if len(lead) == 1 else value.unflatten(1, lead)
+        return value, recorded
+
+
+class StackedLinear(torch.autograd.Function):
+    """n linear layers at once: x (n, B, in), weight (n, out, in), bias (n, out).
+
+    What autograd would give, but with weight gradients in the layout of the weights: the update with a transposed
+    gradient costs more than all the rest of a step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        transposed = weight.transpose(-1, -2)
+        return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,), (x, weight) = gradients, ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        return (
+            torch.bmm(gradient, weight) if for_x else None,
+            torch.bmm(gradient.transpose(-1, -2), x) if for_weight else None,
+            gradient.sum(1) if for_bias else None,
+        )
+
+
+class VmapForward:
+    """Any module under vmap; hooks hand the recorded inputs out of the mapped function."""
+
+    def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
+        self._template = template
+        self._recorded: dict[str, Tensor] = {}
+        modules = dict(template.named_modules())
+        for name in reads:
+            modules[name].register_forward_pre_hook(self._keep(name), with_kwargs=True)
+        self._mapped = torch.vmap(self._one, randomness="error")
+
+    def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return self._mapped(tensors, inputs)
+
+    def _one(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        self._recorded = {}
+        outputs = functional_call(self._template, tensors, (inputs,))
+        recorded, self._recorded = self._recorded, {}
+        return outputs, recorded
+
+    def _keep(self, name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if module.training:
+                self._recorded[name] = args[0] if args else next(iter(kwargs.values()))
+
+        return hook
+
+
+def runs_in_order(module: nn.Module) -> bool:
+    """Whether a module's forward pass is nothing but its children, one after the other."""
+    return type(module).forward is nn.Sequential.forward or getattr(module, "runs_children_in_order", False)
+
+
+def is_chain(module: nn.Module) -> bool:
+    """Whether the module is nothing but linear layers and `OVER_STACKS`, one after the other."""
+    children = [child for _, child in module.named_modules(remove_duplicate=False)]
+    if not runs_in_order(module) or len({id(child) for child in children}) < len(children):  # one module in two places
+        return False
+    return all(
+        is_chain(child) or type(child) is nn.Linear or isinstance(child, OVER_STACKS) for child in module.children()
+    )
+
+
+def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers of a module, by name."""
+    return [*module.named_parameters(), *module.named_buffers()]

@@ -14,12 +14,14 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-TEAMS: dict[str, dict[str, int]] = {
+TEAMS: dict[str, dict[str, Any]] = {
     "four blocks": {"threads": 64, "blocks": 4},
     "two blocks": {"threads": 128, "blocks": 2},
     "one block": {"threads": 64},
     "four blocks and a ring": {"threads": 64, "blocks": 4, "stages": 3},
     "one block and a ring": {"threads": 128, "stages": 2},
+    "eight blocks that keep": {"threads": 64, "blocks": 8, "keeps": True},
+    "two blocks that keep": {"threads": 128, "blocks": 2, "keeps": True},
     "as chosen": {},
 }
 WIDE: dict[str, Any] = {"problem": "digits", "hidden": (40, 100, 33)}
@@ -39,6 +41,13 @@ CASES = [
     ("two blocks", Case(**WIDE, norm="online", optimizer="adam")),
     ("four blocks", Case("digits", (70,), utility="overall")),
     ("four blocks", Case("digits", (33, 64), utility="overall", optimizer="momentum")),
+    ("eight blocks that keep", Case("digits", (100, 100, 100), optimizer="adam")),
+    ("eight blocks that keep", Case("digits", (100, 98), optimizer="adam", utility="overall", shrink="l2 and perturb")),
+    ("eight blocks that keep", Case("digits", (100, 100), utility="overall", shrink="perturb last")),
+    ("two blocks that keep", Case(**WIDE, activation="relu", utility="overall", dropout=0.2)),
+    ("two blocks that keep", Case(**WIDE, norm="online", optimizer="momentum", shrink="perturb first")),
+    ("as chosen", Case("digits", (100, 100, 100), optimizer="adam")),
+    ("as chosen", Case("digits", (100, 100, 100), shrink="perturb first")),
     ("as chosen", Case("digits", (100, 100, 100), utility="overall", shrink="l2")),
     ("as chosen", Case("digits", (400, 500), utility="overall", shrink="l2")),
     ("as chosen", Case("digits", (400, 500), optimizer="adam", utility="overall")),

@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run an experiment, or go on with it")
     run.add_argument("experiment", metavar="EXPERIMENT", help="a name from `neoteny list`, or a Python file")
     run.add_argument("--scale", choices=SCALES, default="laptop", help="how large (default: laptop)")
+    run.add_argument("--methods", metavar="A,B", help="these methods of the experiment alone, for now")
     run.add_argument(
         "--runs", type=_count, metavar="N", help="runs for each setting, instead of the experiment's number"
     )

@@ -20,7 +20,7 @@ from neoteny.engine.progress import Display
 from neoteny.engine.stacks import Run, describe, runs_of
 from neoteny.engine.stopping import StopFlag
 from neoteny.engine.store import Results
-from neoteny.engine.sweep import Sweep
+from neoteny.engine.sweep import Sweep, nearest
 from neoteny.engine.workers import run_workers, stop_with_parent
 from neoteny.experiments import Experiment
 from neoteny.problems.problem import Problem, Source
@@ -41,6 +41,7 @@ class Launch:
     device: torch.device
     kernel: str
     wanted: list[Run]
+    settings: list[str]
 
     def carry_out(self) -> int:
         """Run everything that is left, in this process or in several; returns the exit status."""
@@ -128,7 +129,7 @@ class Launch:
         self.results.write_plan(
             {
                 "runs": [run.run_id for run in self.wanted],
-                "settings": sorted({setting_digest(run.configuration) for run in self.wanted}),
+                "settings": self.settings,
                 "more": more,
                 "command": shlex.join(["neoteny", *self._arguments()]),
                 "folder": "" if path is None else str(path.resolve().parent),
@@ -143,7 +144,9 @@ class Launch:
 
     def _arguments(self) -> list[str]:
         """What was asked for, as arguments of another process or for the person who goes on with it."""
-        usual = {"runs": None, "device": "auto", "kernel": "auto", "data": None, "checkpoint_seconds": 60.0}
+        usual = {
+            "methods": None, "runs": None, "device": "auto", "kernel": "auto", "data": None, "checkpoint_seconds": 60.0,
+        }  # fmt: skip
         given = ["run", self.options.experiment, "--scale", self.options.scale, "--out", str(self.results.root)]
         for name, value in usual.items():
             if getattr(self.options, name) != value:
@@ -160,7 +163,7 @@ def prepare(options: argparse.Namespace) -> Launch:
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
     device = running.choose_device(options.device, sweep)
     kernel = running.choose_kernel(options.kernel, device)
-    wanted = runs_of(sweep, sweep.settings, kernel)
+    settings = sorted({setting_digest(run.configuration) for run in runs_of(sweep, sweep.settings, kernel)})
     streams = running.open_problems(sweep, options.data)
     about = {
         "experiment": experiment.name,
@@ -170,8 +173,25 @@ def prepare(options: argparse.Namespace) -> Launch:
         "versions": running.versions(),
     }
     root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
+    sweep = _keep_methods(sweep, options.methods)
+    wanted = runs_of(sweep, sweep.settings, kernel)
     results = Results.create(root, about, None if experiment.path is None else experiment.path.read_bytes())
-    return Launch(options, experiment, sweep, results, streams, device, kernel, wanted)
+    return Launch(options, experiment, sweep, results, streams, device, kernel, wanted, settings)
+
+
+def _keep_methods(sweep: Sweep, names: str | None) -> Sweep:
+    """The settings of these methods alone, all where none is named."""
+    if names is None:
+        return sweep
+    known = list(dict.fromkeys(setting.method for setting in sweep.settings))
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise ValueError(
+                f"--methods: this experiment has no method {name!r}.{nearest(name, known)} It has {', '.join(known)}."
+            )
+    settings = tuple(setting for setting in sweep.settings if setting.method in wanted)
+    return dataclasses.replace(sweep, settings=settings)
 
 
 def _threads(jobs: int) -> int:

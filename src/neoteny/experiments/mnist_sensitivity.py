@@ -125,11 +125,14 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     charts = []
     for method, (title, _, _) in VARIED.items():
         mine = frame[frame["method"].isin([method, "BP"])]
-        charts.append(draw_over_tasks(mine, "accuracy", _name, order, title, "Settings of each method", dashed="BP"))
+        charts.append(
+            draw_over_tasks(mine, "accuracy", name_setting, order, title, "Settings of each method", dashed="BP")
+        )
     return charts
 
 
-def _name(row: pd.Series) -> str:
+def name_setting(row: pd.Series) -> str:
+    """What the legend says: the method, and the values that vary in it."""
     if row["method"] not in VARIED:
         return str(row["method"])
     _, columns, word = VARIED[str(row["method"])]
@@ -198,7 +201,10 @@ def _dropout_like_bp(frame: pd.DataFrame, level: int) -> Verdict:
 
 
 def _norm_peak_moves(frame: pd.DataFrame) -> Verdict:
-    peaks = [each.bins.fillna(-1.0).idxmax(axis=0) for each in _trends(frame, "Online norm") if len(each.bins)]
+    def best_bin(accuracy: Trend) -> pd.Series:
+        return accuracy.bins.fillna(-1.0).idxmax(axis=0) if len(accuracy.bins) else accuracy.last
+
+    peaks = [best_bin(each) for each in _trends(frame, "Online norm")]
     return any_of(
         [differs(paired(a, b), 1.0, "number of the best bin, two settings") for a, b in combinations(peaks, 2)]
     )

@@ -16,7 +16,8 @@ from neoteny.kernels.specification import Specification, weight_count
 
 _RESERVED = 1024  # bytes of shared memory that the driver takes from each block
 _TINY_WEIGHTS = 2048
-_LARGE_WEIGHTS, _HUGE_WEIGHTS = 250_000, 1_000_000
+_MEDIUM_WEIGHTS, _LARGE_WEIGHTS, _HUGE_WEIGHTS = 50_000, 250_000, 1_000_000
+_MOST_BLOCKS = 8  # of a cluster, on every device that has them
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Team:
         in_flight: 16-byte reads that each thread has under way in registers.
         stages: rows that each group of threads has under way to shared memory instead; 0: none.
         blocks_per_multiprocessor: for the compiler's choice of registers.
+        keeps: whether a cluster's blocks keep their matrices in shared memory where they fit, as a block alone does.
     """
 
     threads: int
@@ -56,6 +58,7 @@ class Team:
     in_flight: int = 8
     blocks_per_multiprocessor: int = 1
     stages: int = 0
+    keeps: bool = False
 
     def vector(self, item: int) -> int:
         """Numbers that a thread reads at once."""
@@ -71,6 +74,11 @@ class Team:
             # The sums of |w| take registers: rows under way wait in shared memory instead.
             stages = 3 if specification.replaces and specification.optimizer == 0 else 0
             return Team(512, blocks=4 if weights > _HUGE_WEIGHTS else 2, stages=stages)
+        if device.clusters and weights > _MEDIUM_WEIGHTS and specification.dense and specification.hidden > 0:
+            # All weights and moments change at every update: together, the blocks have room for them.
+            side_by_side = 1 if specification.optimizer else 2
+            blocks = _most_blocks(specification)
+            return Team(256, blocks=blocks, blocks_per_multiprocessor=side_by_side, keeps=True)
         return Team(256, blocks_per_multiprocessor=2)
 
 
@@ -130,7 +138,8 @@ class Cut:
         places = [-1] * specification.layers
         for layer in reversed(range(specification.layers)):
             size = (1 + moments) * layout.inputs[layer] * own[layer] * item
-            if inside and team.blocks == 1 and (desk.size + size) * team.teams <= limit:
+            shared = team.blocks > 1 and not (team.keeps and layer < last)
+            if inside and not shared and (desk.size + size) * team.teams <= limit:
                 places[layer] = desk.size
                 desk.size += -(-size // 16) * 16
         desk.offsets["MATRIX"] = places
@@ -182,6 +191,17 @@ def _desk(s: Specification, layout: Layout, team: Team, own: tuple[int, ...], it
         desk.take(name, [size])
     desk.take("PLACE", [index * s.widths[0]])
     return desk
+
+
+def _most_blocks(s: Specification) -> int:
+    """Into how many equal parts the units of every hidden layer can be cut.
+
+    Example:
+        >>> _most_blocks(Specification((784, 100, 100, 10), 0, 1, 2))
+        8
+    """
+    strides = Layout.of(s).stride[: s.hidden]
+    return max(n for n in range(1, _MOST_BLOCKS + 1) if all(stride % (4 * n) == 0 for stride in strides))
 
 
 def _lanes(columns: int, vector: int) -> int:

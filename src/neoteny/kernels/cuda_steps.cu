@@ -193,7 +193,7 @@ template <int L, bool STORE> __device__ __forceinline__ void copy_from(const Run
                 real *far = (kind == 0 ? run.p : kind == 1 ? run.first : run.second) + WEIGHT[L];
                 real *near = matrix<L>(run) + kind * INPUTS[L] * OWN[L];
                 for (int e = run.thread; e < INPUTS[L] * OWN[L]; e += THREADS) {
-                    real *there = far + e / OWN[L] * STRIDE[L] + e % OWN[L];
+                    real *there = far + first + e / OWN[L] * STRIDE[L] + e % OWN[L];
                     if (STORE) *there = near[e];
                     else near[e] = *there;
                 }

@@ -1,0 +1,120 @@
+"""Keeping a results folder: from `results/NAME`, where it was made, to what is committed of it in `evidence/NAME`.
+
+A small folder is kept whole, less what only an unfinished run needs: `neoteny claims evidence/NAME` judges it again. Of
+a large one the summary stays (`summary`), and its command makes the rest again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from entries import Entry
+from summary import Summary, read_summary, summarise, write_summary
+
+from neoteny.engine.files import read_json, write_json
+from neoteny.engine.store import Results
+
+LARGEST_WHOLE = 2_000_000
+"""Bytes; a folder above this is kept as its summary alone."""
+LARGEST_EVIDENCE = 5_000_000
+"""Bytes of all that is kept."""
+_COMMITTED = (".json", ".parquet", ".py", ".md")
+_ABSOLUTE = re.compile(r"""(?:^|[\s='"(])(?:~?/[\w.]+|[A-Za-z]:[\\/])""")
+
+
+class EvidenceError(ValueError):
+    """Something that a person has to put right before it can be kept or published."""
+
+
+def keep(root: Path, entry: Entry, largest_whole: int = LARGEST_WHOLE) -> Path:
+    """Keep a folder of `results/`, or summarise again what is kept of it; returns the folder in `evidence/`.
+
+    Args:
+        root: of the repository.
+        entry: which folder.
+        largest_whole: bytes up to which it is kept whole.
+
+    Raises:
+        EvidenceError: it is not there, differs once copied, or names a path of this machine.
+    """
+    made, kept = root / "results" / entry.name, root / "evidence" / entry.name
+    source = made if made.is_dir() else kept
+    if not (source / "parts").is_dir():
+        raise EvidenceError(f"{made} is not there, or has no finished runs. Make it: {write_command(entry)}")
+    results = Results.open(source)
+    command = write_command(entry, results.about["scale"])
+    new = kept.with_name(f".{entry.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        _copy(root, results, new, entry, command)
+        whole = measure(new) <= largest_whole
+        if whole and not Results.open(new).frame().equals(results.frame()):
+            raise EvidenceError(f"{source}, once copied, does not read back to the same table; nothing was kept.")
+        summary = summarise(Results.open(new), command)
+        if not whole:
+            shutil.rmtree(new)
+            new.mkdir()
+        write_summary(new / "summary.json", summary)
+        _refuse_paths(new, entry)
+        shutil.rmtree(kept, ignore_errors=True)
+        new.rename(kept)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return kept
+
+
+def find_kept(root: Path, entry: Entry) -> Summary | None:
+    """The summary that is kept of a folder, or None."""
+    path = root / "evidence" / entry.name / "summary.json"
+    return read_summary(path) if path.exists() else None
+
+
+def write_command(entry: Entry, scale: str = "") -> str:
+    """The command that makes a folder again; without the scale it guesses by the folder's name."""
+    scale = scale or ("laptop" if entry.name.endswith("-laptop") else "paper")
+    options = f" {entry.options}" if entry.options else ""
+    return f"neoteny run {entry.run} --scale {scale}{options} --out results/{entry.name}"
+
+
+def measure(folder: Path) -> int:
+    """Bytes of all files in a folder, but for what reports and locks leave there, which is not committed."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in _COMMITTED)
+
+
+def _copy(root: Path, results: Results, to: Path, entry: Entry, command: str) -> None:
+    """Copy what counts: no checkpoints, locks, progress or report."""
+    shutil.copyfile(results.root / "experiment.json", to / "experiment.json")
+    folder = str(Path(entry.run).parent) if entry.own_file else ""
+    write_json(to / "plan.json", {**results.plan(), "command": command, "folder": folder})
+    if entry.own_file:  # as it is now: its claims may have been mended since the runs
+        shutil.copyfile(root / entry.run, to / "experiment.py")
+    (to / "parts").mkdir()
+    for table in sorted((results.root / "parts").glob("[0-9a-f]*.parquet")):
+        if table.with_suffix(".json").exists():
+            shutil.copyfile(table, to / "parts" / table.name)
+            about = json.dumps(read_json(table.with_suffix(".json")), sort_keys=True)
+            (to / "parts" / table.with_suffix(".json").name).write_text(about + "\n")
+
+
+def _refuse_paths(folder: Path, entry: Entry) -> None:
+    for path in sorted(folder.rglob("*.json")):
+        for text in _find_strings(read_json(path)):
+            if _ABSOLUTE.search(text):
+                raise EvidenceError(
+                    f"{path.name} of {entry.name} names a path of this machine, {text!r}; it must not be published. "
+                    "Mend the file in the results folder and keep it again."
+                )
+
+
+def _find_strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _find_strings(one)

@@ -1,0 +1,261 @@
+"""The words of `docs/`: every claim of the suite with its verdicts, as Markdown.
+
+From the summaries that are kept (`keeping`) and the suite's own list of claims to `docs/claims.md` (everything) and to
+the blocks of `docs/results.md` that stand between marks (`publish` puts them there).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from entries import NEEDS, Entry
+from keeping import EvidenceError
+from summary import Judged, Summary
+
+from neoteny import experiments
+from neoteny.engine.progress import format_seconds
+from neoteny.engine.sweep import nearest
+from neoteny.experiments import Experiment
+from neoteny.report.claim import Claim, Outcome
+
+NOT_TESTED = "not tested"
+COUNTED = {
+    Outcome.HOLDS: ("holds", "hold"),
+    Outcome.FAILS: ("does not hold", "do not hold"),
+    Outcome.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+    NOT_TESTED: ("is not tested", "are not tested"),
+}
+_NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
+_ESTIMATE = re.compile(rf"({_NUMBER}) \[({_NUMBER}), ({_NUMBER})\]")
+_RUNS = re.compile(r" \((\d+) runs?\)")
+_EXPECTED = re.compile(r", expected (above|below) 0$")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One folder's word on one claim of the suite."""
+
+    entry: Entry
+    judged: Judged
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All claims of the suite with what was found on each, the line that counts first."""
+
+    suite: dict[str, Experiment]
+    lines: dict[tuple[str, str], list[Line]]
+    own: dict[str, list[Line]]
+    """Claims of folders that are none of the suite's, by folder."""
+
+    def verdict(self, experiment: str, claim: Claim) -> str:
+        """The outcome that counts: the first folder's that can speak to the claim."""
+        lines = self.lines[experiment, claim.name]
+        return lines[0].judged.outcome if lines else NOT_TESTED
+
+    def count(self, names: Iterable[str]) -> Counter[str]:
+        """How many claims of some experiments have which outcome."""
+        return Counter(self.verdict(name, claim) for name in names for claim in self.suite[name].claims)
+
+
+def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings:
+    """Bring each folder's verdicts to the claims of the suite that they are about: by name, then by source.
+
+    Raises:
+        EvidenceError: an entry judges an experiment that the suite does not have.
+    """
+    suite = {name: experiments.load(name) for name in experiments.NAMES}
+    lines: dict[tuple[str, str], list[Line]] = {(n, c.name): [] for n, one in suite.items() for c in one.claims}
+    own: dict[str, list[Line]] = {}
+    for entry in entries:
+        for name in entry.judges:
+            if name not in suite:
+                raise EvidenceError(f"{entry.name} judges {name!r}, no experiment.{nearest(name, list(suite))}")
+        for judged in summaries[entry.name].verdicts if entry.name in summaries else ():
+            homes = [
+                (name, claim)
+                for name in entry.judges
+                for claim in suite[name].claims
+                if judged.name in (claim.name, f"{name}-{claim.name}", f"{name}/{claim.name}")
+            ]
+            if len(homes) > 1:
+                homes = [(name, claim) for name, claim in homes if claim.source == judged.source]
+            if not homes:
+                own.setdefault(entry.name, []).append(Line(entry, judged))
+            elif judged.tested:
+                lines[homes[0][0], homes[0][1].name].append(Line(entry, judged))
+    return Findings(suite, lines, own)
+
+
+def write_claims(findings: Findings, sections: Iterable[str]) -> str:
+    """`docs/claims.md`: a section for each experiment, then the claims of single folders."""
+    headings = set(sections)
+    pieces = [
+        "# Every claim, and what was measured",
+        "",
+        "Written by `python evidence/publish.py` from what `evidence/` keeps; the verdicts are those of `neoteny "
+        "claims FOLDER`. A claim holds if the 95% interval over runs (Student's t, paired over runs that saw the same "
+        "stream) lies wholly on the claimed side, does not hold if it lies wholly on the other, and is inconclusive "
+        "otherwise. Where several folders speak to a claim, the one of the largest scale stands first and counts.",
+        "",
+        f"Of {_total(findings)} claims {say_counts(findings.count(findings.suite))}.",
+    ]
+    for name, experiment in findings.suite.items():
+        pieces += ["", f"## {name}", "", f"{experiment.title}: {say_counts(findings.count([name]))}.", ""]
+        pieces += ["| claim | paper | verdict | scale | what was measured |", "|---|---|---|---|---|"]
+        for claim in experiment.claims:
+            pieces += _write_rows(claim, findings.lines[name, claim.name], NEEDS[name], headings)
+        if experiment.unchecked:
+            pieces += ["", "Not checked:", ""]
+        pieces += [f"- {one.statement} ({one.source}) *{one.reason.rstrip('.')}.*" for one in experiment.unchecked]
+    if findings.own:
+        pieces += ["", "## Claims of single folders", "", "| claim | paper | verdict | scale | what was measured |"]
+        pieces += ["|---|---|---|---|---|"]
+    for lines in findings.own.values():
+        for line in lines:
+            pieces.append(_row(f"`{line.judged.name}` {line.judged.statement}", line.judged.source, line, headings))
+    return "\n".join(pieces) + "\n"
+
+
+def _write_rows(claim: Claim, lines: list[Line], needs: str, headings: set[str]) -> list[str]:
+    named = f"`{claim.name}` {claim.statement}"
+    if not lines:
+        return [f"| {_cell(named)} | {_cell(claim.source)} | {NOT_TESTED} | | It would take {_cell(needs)} |"]
+    rows = []
+    for nth, line in enumerate(lines):
+        again = "" if line.judged.statement == claim.statement else f"(as: {line.judged.statement})"
+        rows.append(_row(named if nth == 0 else "", claim.source if nth == 0 else "", line, headings, again))
+    return rows
+
+
+def _row(claim: str, source: str, line: Line, headings: set[str], again: str = "") -> str:
+    measured = "<br>".join(filter(None, [_cell(again), _cell(shorten(line.judged.evidence)).replace("; ", "<br>")]))
+    scale = _link(line.entry, headings, "results.md")
+    return f"| {_cell(claim)} | {_cell(source)} | {_strong(line.judged.outcome)} | {scale} | {measured} |"
+
+
+def write_overview(findings: Findings, sections: Iterable[str]) -> str:
+    """The table at the top of `docs/results.md`: counts, then for each experiment its claims with their verdicts."""
+    headings = set(sections)
+    unchecked = sum(len(one.unchecked) for one in findings.suite.values())
+    pieces = [
+        f"Of the {_total(findings)} claims that the suite makes of the paper's text and figures, "
+        f"{say_counts(findings.count(findings.suite))}; {unchecked} remarks that no results could test are listed "
+        "beside them in [claims.md](claims.md), with the numbers behind every verdict.",
+        "",
+        "| experiment | holds | does not hold | inconclusive | not tested |",
+        "|---|---|---|---|---|",
+    ]
+    for name, experiment in findings.suite.items():
+        counts = findings.count([name])
+        numbers = " | ".join(str(counts[outcome]) for outcome in COUNTED)
+        pieces.append(f"| [`{name}`](claims.md#{name}): {_cell(experiment.title)} | {numbers} |")
+    for name, experiment in findings.suite.items():
+        pieces += ["", f"<details><summary><code>{name}</code>: {experiment.title}</summary>", ""]
+        pieces += ["| claim | verdict | tested at |", "|---|---|---|"]
+        for claim in experiment.claims:
+            lines = findings.lines[name, claim.name]
+            verdict = findings.verdict(name, claim)
+            where = _link(lines[0].entry, headings, "") if lines else f"[what it would take](claims.md#{name})"
+            others = [one for one in lines[1:] if one.judged.outcome != verdict]
+            beside = "".join(f"; {one.judged.outcome} at {_link(one.entry, headings, '')}" for one in others)
+            stated = _cell(f"{claim.statement} ({claim.source})")
+            pieces.append(f"| {stated} | {_strong(verdict)} | {where}{beside} |")
+        pieces += ["", "</details>"]
+    return "\n".join(pieces)
+
+
+def write_verdicts(summary: Summary) -> str:
+    """The verdicts of one folder, for its section."""
+    rows = [
+        f"| {_cell(one.statement)} ({_cell(one.source)}) | {_strong(one.outcome)} | "
+        f"{_cell(shorten(one.evidence)).replace('; ', '<br>')} |"
+        for one in summary.verdicts
+        if one.tested
+    ]
+    return "\n".join(["| claim | verdict | what was measured |", "|---|---|---|", *rows])
+
+
+def write_facts(summary: Summary, entry: Entry) -> str:
+    """How one folder was made, for its section."""
+    runs = (
+        f"{summary.finished:,} runs"
+        if summary.finished == summary.planned
+        else (f"{summary.finished:,} of {summary.planned:,} runs")
+    )
+    diverged = f", {summary.diverged} of them diverged" if summary.diverged else ""
+    return (
+        f"```\n{summary.command}\nneoteny claims results/{entry.name}\n```\n\n{runs}{diverged}; "
+        f"{format_seconds(summary.seconds)} of training, summed over stacks, on {'; '.join(summary.machines)}."
+    )
+
+
+def shorten(evidence: str) -> str:
+    """The numbers of a verdict for a table: three digits, and what all of its pieces have in common once.
+
+    Example:
+        >>> shorten("BP: 0.12345 [0.1, 0.15] (8 runs), expected above 0; L2: 0.2 [0.1, 0.3] (8 runs), expected above 0")
+        'BP: 0.123 [0.1, 0.15]; L2: 0.2 [0.1, 0.3]; expected above 0, 8 runs'
+    """
+    pieces = evidence.replace("; the interval crosses that bound", " (undecided)").split("; ")
+    pieces = [_ESTIMATE.sub(lambda found: _round(found), piece) for piece in pieces]
+    common = []
+    sides = {found[1] for piece in pieces if (found := _EXPECTED.search(piece.removesuffix(" (undecided)")))}
+    if len(sides) == 1 and sum(", expected" in piece for piece in pieces) == sum(
+        f", expected {side} 0" in piece for piece in pieces for side in sides
+    ):
+        (side,) = sides
+        pieces = [piece.replace(f", expected {side} 0", "") for piece in pieces]
+        common.append(f"expected {side} 0")
+    counts = set(_RUNS.findall(evidence))
+    if len(counts) == 1:
+        pieces = [_RUNS.sub("", piece) for piece in pieces]
+        (count,) = counts
+        common.append(f"{count} run{'s' if count != '1' else ''}")
+    return "; ".join([*pieces, ", ".join(common)] if common else pieces)
+
+
+def _round(found: re.Match[str]) -> str:
+    mean, low, high = (f"{float(one):.3g}" for one in found.groups())
+    return f"{mean} [{low}, {high}]"
+
+
+def say_counts(counts: Mapping[str, int]) -> str:
+    """Counts in words: "8 hold, 1 does not hold"; outcomes that none has are left out.
+
+    Example:
+        >>> say_counts({"holds": 8, "does not hold": 1})
+        '8 hold, 1 does not hold'
+    """
+    said = [f"{counts[name]} {words[counts[name] != 1]}" for name, words in COUNTED.items() if counts.get(name)]
+    return ", ".join(said) or "nothing is claimed"
+
+
+def make_anchor(heading: str) -> str:
+    """A heading as the address that GitHub gives it.
+
+    Example:
+        >>> make_anchor("Permuted MNIST: seven methods, 800 tasks")
+        'permuted-mnist-seven-methods-800-tasks'
+    """
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _link(entry: Entry, headings: set[str], page: str) -> str:
+    words = _cell(entry.scale)
+    return f"[{words}]({page}#{make_anchor(entry.section)})" if entry.section in headings else words
+
+
+def _strong(outcome: str) -> str:
+    return f"**{outcome}**" if outcome in (Outcome.HOLDS, Outcome.FAILS) else outcome
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _total(findings: Findings) -> int:
+    return sum(len(one.claims) for one in findings.suite.values())

@@ -1,0 +1,133 @@
+"""The summary of a results folder: its verdicts, its charts and how it was made, small enough to be committed.
+
+`keeping.py` makes one from a folder (with the library's own judging and drawing) and writes it as `summary.json`;
+pages and figures are made from summaries alone, so that they need no folder that is too large for the repository.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from neoteny import experiments
+from neoteny.engine.files import read_json, write_atomically
+from neoteny.engine.store import Results
+from neoteny.experiments import Experiment
+from neoteny.report.chart import Chart, Series
+from neoteny.report.claim import Claim, Verdict
+
+DIGITS = {"x": 9, "y": 4, "low": 4, "high": 4}
+"""Of the numbers in charts; more than a picture shows."""
+_ABSENT = re.compile(r"not in these results|\b0 runs\)")
+"""What the library's verdicts say of a comparison for which there are no runs."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim as a folder's experiment words it, with its verdict.
+
+    `tested` is False where the runs cannot speak to it: they are not of the scale that it is about, or have nothing of
+    what it compares.
+    """
+
+    name: str
+    statement: str
+    source: str
+    outcome: str
+    evidence: str
+    tested: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What pages and figures need to know of a results folder."""
+
+    experiment: str
+    scale: str
+    command: str
+    finished: int
+    planned: int
+    diverged: int
+    seconds: float
+    machines: tuple[str, ...]
+    paths: tuple[str, ...]
+    verdicts: tuple[Judged, ...]
+    charts: tuple[Chart, ...]
+
+
+def summarise(results: Results, command: str) -> Summary:
+    """Judge and draw a results folder as `neoteny claims` and `neoteny report` do."""
+    experiment = find_experiment(results)
+    frame = results.frame()
+    parts, plan = results.parts(), results.plan()["runs"]
+    finished = results.finished_runs()
+    return Summary(
+        experiment=experiment.name,
+        scale=results.about["scale"],
+        command=command,
+        finished=len(finished.intersection(plan)) if plan else len(finished),
+        planned=len(plan) or len(finished),
+        diverged=sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"]),
+        seconds=round(sum(part["seconds"] for part in parts), 1),
+        machines=tuple(sorted({part["machine"] for part in parts})),
+        paths=tuple(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
+        verdicts=tuple(
+            _record(claim, experiment.judge(claim, frame), results.about["scale"]) for claim in experiment.claims
+        ),
+        charts=tuple(experiment.draw(frame)),
+    )
+
+
+def find_experiment(results: Results) -> Experiment:
+    """The experiment that judges a folder: the copy of its file beside the results, or the suite's."""
+    copied = results.root / "experiment.py"
+    if not copied.exists():
+        return experiments.load(results.about["experiment"])
+    return experiments.load(str(copied), results.about["experiment"], results.plan()["folder"])
+
+
+def _record(claim: Claim, verdict: Verdict, scale: str) -> Judged:
+    nothing = all(_ABSENT.search(piece) for piece in verdict.evidence.split("; "))
+    tested = not nothing and (claim.scale != "paper" or scale == "paper")
+    return Judged(claim.name, claim.statement, claim.source, str(verdict.outcome), verdict.evidence, tested)
+
+
+def write_summary(path: Path, summary: Summary) -> None:
+    """Write it as JSON with every list of numbers on one line, so that a difference shows whose it is."""
+    content = asdict(summary)
+    content["charts"] = [_round_chart(chart) for chart in content["charts"]]
+    text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
+    text = re.sub(r"\[\n([^\[\]{}]*?)\n *\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_summary(path: Path) -> Summary:
+    """Read what `write_summary` wrote."""
+    content: dict[str, Any] = read_json(path)
+    content["verdicts"] = tuple(Judged(**one) for one in content["verdicts"])
+    content["charts"] = tuple(
+        Chart(**{**chart, "series": tuple(_read_series(one) for one in chart["series"])}) for chart in content["charts"]
+    )
+    for name in ("machines", "paths"):
+        content[name] = tuple(content[name])
+    return Summary(**content)
+
+
+def _round_chart(chart: dict[str, Any]) -> dict[str, Any]:
+    series = [{**one, **{axis: _round(one[axis], DIGITS[axis]) for axis in DIGITS}} for one in chart["series"]]
+    return {**chart, "series": series}
+
+
+def _round(values: Sequence[float], digits: int) -> list[float | None]:
+    """Numbers as JSON knows them: null where there is none."""
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
+
+
+def _read_series(one: dict[str, Any]) -> Series:
+    axes = {axis: [math.nan if value is None else value for value in one[axis]] for axis in DIGITS}
+    return Series(**{**one, **axes})

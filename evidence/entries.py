@@ -1,7 +1,7 @@
-"""What was run for `docs/`: one entry a results folder, and what the claims that no folder speaks to would need.
+"""What was run for `docs/`: results folders and views of them, and what the claims that none speaks to would need.
 
-`publish.py` reads this table. Its order matters: where several folders judge a claim, the first entry's verdict counts,
-so the largest scale comes first.
+`publish.py` reads this table. Its order matters: where several entries judge a claim, the first that can judge all of
+it counts, so the largest scale comes first.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ class Picture:
 
 @dataclass(frozen=True)
 class Entry:
-    """One results folder and where it is spoken of.
+    """One results folder, or one more view of it, and where it is spoken of.
 
     Args:
-        name: of the folder, in `evidence/` and in `results/`.
+        name: of the entry.
         run: what `neoteny run` takes: an experiment's name, or a file of `examples/`.
         judges: the experiments of the suite to whose claims its own belong, by the claims' names.
         scale: in words, for tables.
         section: the heading of `docs/results.md`.
         pictures: what is drawn; empty for one picture of every group of charts, as the report draws them.
         options: of `neoteny run` beside --scale and --out.
+        folder: in `evidence/` and in `results/`; the name if empty. Several entries may be views of one folder, the
+            first of them by its own name.
+        so_far: whether unfinished runs count, as far as they are (`neoteny claims --so-far`).
+        tasks: how many of the first tasks of each run count, finished or not (`neoteny claims --tasks`); None: all.
+        without: claims that it is no judge of, by their names.
     """
 
     name: str
@@ -43,6 +48,30 @@ class Entry:
     section: str
     pictures: tuple[Picture, ...] = ()
     options: str = ""
+    folder: str = ""
+    so_far: bool = False
+    tasks: int | None = None
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", self.folder or self.name)
+
+    @property
+    def summary(self) -> str:
+        """The file of its summary in its folder.
+
+        Example:
+            >>> Entry("runs-320", "", (), "", "", folder="runs", tasks=320).summary
+            'summary-320.json'
+        """
+        if self.name == self.folder:
+            return "summary.json"
+        return f"summary-{self.name.removeprefix(f'{self.folder}-')}.json"
+
+    @property
+    def view_options(self) -> list[str]:
+        """Of `neoteny claims` and `neoteny report`."""
+        return [*(["--so-far"] if self.so_far else []), *(["--tasks", str(self.tasks)] if self.tasks else [])]
 
     @property
     def own_file(self) -> bool:
@@ -53,6 +82,8 @@ class Entry:
 REGRESSION = "Slowly-changing regression"
 MNIST = ("mnist-methods", "mnist-step-size", "mnist-sensitivity")
 CORRELATES = "What changes in the networks"
+ACCURACY = "Online accuracy of each method"
+HUNDRED_UNITS = "Permuted MNIST with 100 units a layer: seven methods, 800 tasks"
 
 ENTRIES = (
     Entry(
@@ -70,8 +101,24 @@ ENTRIES = (
         "scr-cbp-paper",
         "scr-cbp",
         ("scr-cbp",),
-        "the paper's: 3 million examples, 30 runs and 70 more of the best",
+        "the paper's: 3 million examples, 30 runs and 70 more of the best; no shrink and perturb",
         f"{REGRESSION} with continual backpropagation, at the paper's scale",
+        (
+            Picture("scr-cbp-sgd", ("SGD, step size 0.01",)),
+            Picture("scr-cbp-adam", ("Adam, step size 0.01",)),
+        ),
+        options="--methods BP,L2,CBP,Linear",
+    ),
+    Entry(
+        "scr-cbp-laptop",
+        "scr-cbp",
+        ("scr-cbp",),
+        "laptop: 70,000 examples, 30 runs",
+        f"{REGRESSION} at laptop scale",
+        (
+            Picture("scr-cbp-laptop-sgd", ("SGD, step size 0.01",)),
+            Picture("scr-cbp-laptop-adam", ("Adam, step size 0.01",)),
+        ),
     ),
     Entry(
         "scr-utilities-paper",
@@ -79,15 +126,19 @@ ENTRIES = (
         ("scr-utilities",),
         "the paper's: 3 million examples, 100 runs",
         f"{REGRESSION} with six utilities, at the paper's scale",
+        (
+            Picture("scr-utilities-rates", ("Utilities over replacement rates",)),
+            Picture("scr-utilities-best", ("Each utility at its best replacement rate",)),
+        ),
     ),
     Entry(
         "hundred-units",
         "examples/hundred_units.py",
         MNIST,
         "800 tasks, 100 units a layer, 8 runs",
-        "Permuted MNIST with 100 units a layer: seven methods, 800 tasks",
+        HUNDRED_UNITS,
         (
-            Picture("hundred-units-accuracy", ("Online accuracy of seven methods",)),
+            Picture("hundred-units-accuracy", (ACCURACY,)),
             Picture("hundred-units-networks", (CORRELATES,)),
             Picture("hundred-units-step-sizes", ("Backpropagation at three step sizes",)),
             Picture("hundred-units-step-sizes-networks", ("What changes at three step sizes",)),
@@ -95,18 +146,38 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "hundred-units-320",
+        "examples/hundred_units.py",
+        MNIST,
+        "320 of 800 tasks, 100 units a layer, 5 to 8 runs",
+        HUNDRED_UNITS,
+        (
+            Picture("hundred-units-320-accuracy", (ACCURACY,)),
+            Picture("hundred-units-320-networks", (CORRELATES,)),
+        ),
+        folder="hundred-units",
+        tasks=320,
+        # It looks at a quarter of the tasks: of all 800 that is the 200th, of these the 80th.
+        without=("mnist-methods/adam-loses-diversity-quickly",),
+    ),
+    Entry(
         "hundred-units-change",
         "examples/hundred_units_change.py",
         ("mnist-change-rate",),
-        "48 million examples, 100 units a layer, 8 runs",
+        "21 to 28 of 48 million examples, 100 units a layer, 8 runs",
         "Permuted MNIST with 100 units a layer: how often the task changes",
+        so_far=True,
     ),
     Entry(
         "two-thousand-units",
         "examples/two_thousand_units.py",
         MNIST,
-        "100 tasks, the paper's 2,000 units a layer, 5 runs",
+        "10 tasks, the paper's 2,000 units a layer, 3 runs",
         "Permuted MNIST with the paper's network",
+        (
+            Picture("two-thousand-units-accuracy", ("Online accuracy",)),
+            Picture("two-thousand-units-networks", (CORRELATES,)),
+        ),
     ),
     Entry(
         "eight-hundred-tasks",
@@ -124,13 +195,6 @@ ENTRIES = (
         "mnist-width",
         ("mnist-width",),
         "laptop: 100 tasks of 2,000 examples, narrow networks, 8 runs",
-        "Permuted MNIST at laptop scale",
-    ),
-    Entry(
-        "mnist-step-size-laptop",
-        "mnist-step-size",
-        ("mnist-step-size",),
-        "laptop: 200 tasks of 2,000 examples, narrow networks, 8 runs",
         "Permuted MNIST at laptop scale",
     ),
     Entry(
@@ -155,22 +219,23 @@ ENTRIES = (
         "imagenet-stand-in",
         "examples/imagenet_stand_in.py",
         ("imagenet-bp", "imagenet-methods"),
-        "80 tasks, 200 classes, the paper's network, 5 runs",
+        "60 tasks of 100 epochs, 200 classes, the paper's network, 5 runs",
         "Continual ImageNet with 200 classes",
+        (
+            Picture("imagenet-stand-in-bp", ("Backpropagation on Continual ImageNet, 200 classes",)),
+            Picture("imagenet-stand-in-methods", ("Methods on Continual ImageNet, 200 classes",)),
+        ),
     ),
     Entry(
-        "imagenet-bp-laptop",
-        "imagenet-bp",
-        ("imagenet-bp",),
-        "laptop: 100 tasks of 100 updates, 5 runs",
+        "imagenet-sweep-laptop",
+        "imagenet-sweep",
+        ("imagenet-sweep",),
+        "laptop: 50 tasks of 100 updates, 3 runs",
         "Continual ImageNet at laptop scale",
-    ),
-    Entry(
-        "imagenet-methods-laptop",
-        "imagenet-methods",
-        ("imagenet-methods",),
-        "laptop: 100 tasks of 100 updates, 5 runs",
-        "Continual ImageNet at laptop scale",
+        (
+            Picture("imagenet-sweep-laptop-settings", ("Every setting",)),
+            Picture("imagenet-sweep-laptop-best", ("The best setting of each method",)),
+        ),
     ),
     Entry(
         "ant-methods-laptop",
@@ -178,15 +243,25 @@ ENTRIES = (
         ("ant-methods",),
         "laptop: 10 frictions of 200,000 steps, 3 runs",
         "Slippery Ant at laptop scale",
+        (
+            Picture("ant-methods-laptop-return", ("Return over time",)),
+            Picture("ant-methods-laptop-tasks", ("Return of each task",)),
+            Picture("ant-methods-laptop-networks", ("What becomes of the networks",)),
+        ),
     ),
 )
 
-# Estimates from the speeds in README: 14 us a run-update for 784-2000x3-10 on one H200 (Adam 69), 147 us for the
-# convolutional network, 1,650 steps of Continual PPO a second and core.
+_REST_OF_HUNDRED_UNITS = (
+    " With 100 units a layer, shrink and perturb and Adam to the end: `neoteny run examples/hundred_units.py`, half an "
+    "hour of an H200 more than was spent."
+)
+# Estimates from the speeds in README: 14 us a run-update for 784-2000x3-10 on one H200 (Adam 69), so that 30 runs of
+# 800 tasks are 5.7 hours; 147 us for the convolutional network; 0.4 to 0.8 million updates of shrink and perturb a
+# second and core in regression; 1,200 to 1,600 steps of PPO.
 NEEDS = {
     "scr-activations": "`neoteny run scr-activations --scale paper`: 4,200 runs, 20 minutes on two cores.",
-    "scr-cbp": "`neoteny run scr-cbp --scale paper`: 13,020 runs and 70 more of each best setting, some hours on two "
-    "cores or minutes on a GPU.",
+    "scr-cbp": "`neoteny run scr-cbp --scale paper`: 13,020 runs and 70 more of each best setting. Shrink and "
+    "perturb alone, 8,640 of these runs, takes 9 to 18 hours of one core, or minutes of an H200.",
     "scr-utilities": "`neoteny run scr-utilities --scale paper`: 3,100 runs, about an hour on two cores.",
     "mnist-step-size": "`neoteny run mnist-step-size --scale paper`: 90 runs of 48 million updates with 2,000 units a "
     "layer, about 17 hours on one H200.",
@@ -196,9 +271,9 @@ NEEDS = {
     "mnist-change-rate": "`neoteny run mnist-change-rate --scale paper`: 90 runs of 48 million updates with 2,000 "
     "units a layer, about 17 hours on one H200.",
     "mnist-methods": "`neoteny run mnist-methods --scale paper`: 210 runs of 48 million updates with 2,000 units a "
-    "layer, about 62 hours on one H200, half of them for Adam.",
+    "layer, about 62 hours on one H200: 5.7 for each method, 28 for Adam." + _REST_OF_HUNDRED_UNITS,
     "mnist-sensitivity": "`neoteny run mnist-sensitivity --scale paper`: 249 runs of 48 million updates with 2,000 "
-    "units a layer, about 70 hours on one H200.",
+    "units a layer, about 70 hours on one H200." + _REST_OF_HUNDRED_UNITS,
     "imagenet-bp": "`neoteny run imagenet-bp --scale paper`: 1,000 classes of 700 images and 2,000 tasks of 3,000 "
     "updates; 240 runs, about 40 hours on one H200 for the convolutional networks.",
     "imagenet-methods": "`neoteny run imagenet-methods --scale paper`: 1,000 classes of 700 images and 5,000 tasks of "
@@ -210,6 +285,6 @@ NEEDS = {
     "ant-utilities": "`neoteny run ant-utilities --scale paper`: 300 runs of 100 million steps, about 210 days of one "
     "core. At laptop scale: 9 runs of 2 million steps, three hours of one core.",
     "ant-sweep": "`neoteny run ant-sweep --scale paper`: 230 runs of 100 million steps, about 160 days of one core. At "
-    "laptop scale: 30 runs of 1 million steps, five hours of one core.",
+    "laptop scale: 30 runs of 1 million steps, five to seven hours of one core.",
 }
 """For each experiment of the suite, what it takes to test the claims that are not tested yet."""

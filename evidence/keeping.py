@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ LARGEST_WHOLE = 2_000_000
 """Bytes; a folder above this is kept as its summary alone."""
 LARGEST_EVIDENCE = 5_000_000
 """Bytes of all that is kept."""
+TABLES = {"parts": "parts", "unfinished": "progress"}
+"""Where a folder has its tables, and for each of them what is known of its runs."""
 _COMMITTED = (".json", ".parquet", ".py", ".md")
 _ABSOLUTE = re.compile(r"""(?:^|[\s='"(])(?:~?/[\w.]+|[A-Za-z]:[\\/])""")
 
@@ -31,37 +33,39 @@ class EvidenceError(ValueError):
     """Something that a person has to put right before it can be kept or published."""
 
 
-def keep(root: Path, entry: Entry, largest_whole: int = LARGEST_WHOLE) -> Path:
+def keep(root: Path, views: Sequence[Entry], largest_whole: int = LARGEST_WHOLE) -> Path:
     """Keep a folder of `results/`, or summarise again what is kept of it; returns the folder in `evidence/`.
 
     Args:
         root: of the repository.
-        entry: which folder.
+        views: all entries of that folder, its own first.
         largest_whole: bytes up to which it is kept whole.
 
     Raises:
         EvidenceError: it is not there, differs once copied, or names a path of this machine.
     """
-    made, kept = root / "results" / entry.name, root / "evidence" / entry.name
+    entry = views[0]
+    made, kept = root / "results" / entry.folder, root / "evidence" / entry.folder
     source = made if made.is_dir() else kept
-    if not (source / "parts").is_dir():
-        raise EvidenceError(f"{made} is not there, or has no finished runs. Make it: {write_command(entry)}")
+    if not any((source / name).is_dir() for name in TABLES):
+        raise EvidenceError(f"{made} is not there, or has no results yet. Make it: {write_command(entry)}")
     results = Results.open(source)
     command = write_command(entry, results.about["scale"])
-    new = kept.with_name(f".{entry.name}.new")
+    new = kept.with_name(f".{entry.folder}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     try:
         _copy(root, results, new, entry, command)
         whole = measure(new) <= largest_whole
-        if whole and not Results.open(new).frame().equals(results.frame()):
+        if whole and not Results.open(new).frame(so_far=True).equals(results.frame(so_far=True)):
             raise EvidenceError(f"{source}, once copied, does not read back to the same table; nothing was kept.")
-        summary = summarise(Results.open(new), command)
+        summaries = [summarise(Results.open(new), command, view.so_far, view.tasks) for view in views]
         if not whole:
             shutil.rmtree(new)
             new.mkdir()
-        write_summary(new / "summary.json", summary)
-        _refuse_paths(new, entry)
+        for view, summary in zip(views, summaries, strict=True):
+            write_summary(new / view.summary, summary)
+        _refuse_paths(new, entry.folder)
         shutil.rmtree(kept, ignore_errors=True)
         new.rename(kept)
     finally:
@@ -70,16 +74,21 @@ def keep(root: Path, entry: Entry, largest_whole: int = LARGEST_WHOLE) -> Path:
 
 
 def find_kept(root: Path, entry: Entry) -> Summary | None:
-    """The summary that is kept of a folder, or None."""
-    path = root / "evidence" / entry.name / "summary.json"
+    """The summary that is kept of a view of a folder, or None."""
+    path = root / "evidence" / entry.folder / entry.summary
     return read_summary(path) if path.exists() else None
+
+
+def is_whole(root: Path, entry: Entry) -> bool:
+    """Whether the tables are kept, too."""
+    return any((root / "evidence" / entry.folder / name).is_dir() for name in TABLES)
 
 
 def write_command(entry: Entry, scale: str = "") -> str:
     """The command that makes a folder again; without the scale it guesses by the folder's name."""
-    scale = scale or ("laptop" if entry.name.endswith("-laptop") else "paper")
+    scale = scale or ("laptop" if entry.folder.endswith("-laptop") else "paper")
     options = f" {entry.options}" if entry.options else ""
-    return f"neoteny run {entry.run} --scale {scale}{options} --out results/{entry.name}"
+    return f"neoteny run {entry.run} --scale {scale}{options} --out results/{entry.folder}"
 
 
 def measure(folder: Path) -> int:
@@ -88,26 +97,29 @@ def measure(folder: Path) -> int:
 
 
 def _copy(root: Path, results: Results, to: Path, entry: Entry, command: str) -> None:
-    """Copy what counts: no checkpoints, locks, progress or report."""
+    """Copy what counts: no checkpoints, locks or report, and of progress that of unfinished runs with results."""
     shutil.copyfile(results.root / "experiment.json", to / "experiment.json")
     folder = str(Path(entry.run).parent) if entry.own_file else ""
     write_json(to / "plan.json", {**results.plan(), "command": command, "folder": folder})
     if entry.own_file:  # as it is now: its claims may have been mended since the runs
         shutil.copyfile(root / entry.run, to / "experiment.py")
-    (to / "parts").mkdir()
-    for table in sorted((results.root / "parts").glob("[0-9a-f]*.parquet")):
-        if table.with_suffix(".json").exists():
-            shutil.copyfile(table, to / "parts" / table.name)
-            about = json.dumps(read_json(table.with_suffix(".json")), sort_keys=True)
-            (to / "parts" / table.with_suffix(".json").name).write_text(about + "\n")
+    for tables, about in TABLES.items():
+        for table in sorted((results.root / tables).glob("[0-9a-f]*.parquet")):
+            described = results.root / about / f"{table.stem}.json"
+            if described.exists():
+                for name in (tables, about):
+                    (to / name).mkdir(exist_ok=True)
+                shutil.copyfile(table, to / tables / table.name)
+                text = json.dumps(read_json(described), sort_keys=True)
+                (to / about / described.name).write_text(text + "\n")
 
 
-def _refuse_paths(folder: Path, entry: Entry) -> None:
+def _refuse_paths(folder: Path, name: str) -> None:
     for path in sorted(folder.rglob("*.json")):
         for text in _find_strings(read_json(path)):
             if _ABSOLUTE.search(text):
                 raise EvidenceError(
-                    f"{path.name} of {entry.name} names a path of this machine, {text!r}; it must not be published. "
+                    f"{path.name} of {name} names a path of this machine, {text!r}; it must not be published. "
                     "Mend the file in the results folder and keep it again."
                 )
 

@@ -36,7 +36,7 @@ _EXPECTED = re.compile(r", expected (above|below) 0$")
 
 @dataclass(frozen=True)
 class Line:
-    """One folder's word on one claim of the suite."""
+    """One entry's word on one claim of the suite."""
 
     entry: Entry
     judged: Judged
@@ -52,7 +52,7 @@ class Findings:
     """Claims of folders that are none of the suite's, by folder."""
 
     def verdict(self, experiment: str, claim: Claim) -> str:
-        """The outcome that counts: the first folder's that can speak to the claim."""
+        """The outcome that counts: that of the first line."""
         lines = self.lines[experiment, claim.name]
         return lines[0].judged.outcome if lines else NOT_TESTED
 
@@ -62,7 +62,10 @@ class Findings:
 
 
 def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings:
-    """Bring each folder's verdicts to the claims of the suite that they are about: by name, then by source.
+    """Bring each entry's verdicts to the claims of the suite that they are about: by name, then by source.
+
+    The order is that of the entries, but who leaves a claim undecided for want of runs comes after all others. Of views
+    of one folder those after the first that could judge all of a claim are left out: they show fewer of the same runs.
 
     Raises:
         EvidenceError: an entry judges an experiment that the suite does not have.
@@ -83,10 +86,17 @@ def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings
             ]
             if len(homes) > 1:
                 homes = [(name, claim) for name, claim in homes if claim.source == judged.source]
+            if not judged.tested or judged.name in entry.without:
+                continue
             if not homes:
                 own.setdefault(entry.name, []).append(Line(entry, judged))
-            elif judged.tested:
-                lines[homes[0][0], homes[0][1].name].append(Line(entry, judged))
+                continue
+            name, claim = homes[0]
+            before = [line for line in lines[name, claim.name] if line.entry.folder == entry.folder]
+            if all(line.judged.partly for line in before):
+                lines[name, claim.name].append(Line(entry, judged))
+    for found in lines.values():
+        found.sort(key=lambda line: line.judged.partly)
     return Findings(suite, lines, own)
 
 
@@ -99,7 +109,9 @@ def write_claims(findings: Findings, sections: Iterable[str]) -> str:
         "Written by `python evidence/publish.py` from what `evidence/` keeps; the verdicts are those of `neoteny "
         "claims FOLDER`. A claim holds if the 95% interval over runs (Student's t, paired over runs that saw the same "
         "stream) lies wholly on the claimed side, does not hold if it lies wholly on the other, and is inconclusive "
-        "otherwise. Where several folders speak to a claim, the one of the largest scale stands first and counts.",
+        "otherwise. Where several folders speak to a claim, the one of the largest scale stands first and counts; one "
+        "that leaves the claim undecided because some of what it compares has no runs there stands after those that "
+        "have all of them.",
         "",
         f"Of {_total(findings)} claims {say_counts(findings.count(findings.suite))}.",
     ]
@@ -127,12 +139,14 @@ def _write_rows(claim: Claim, lines: list[Line], needs: str, headings: set[str])
     rows = []
     for nth, line in enumerate(lines):
         again = "" if line.judged.statement == claim.statement else f"(as: {line.judged.statement})"
-        rows.append(_row(named if nth == 0 else "", claim.source if nth == 0 else "", line, headings, again))
+        rest = f"For the rest it would take {needs}" if nth == 0 and line.judged.partly else ""
+        rows.append(_row(named if nth == 0 else "", claim.source if nth == 0 else "", line, headings, again, rest))
     return rows
 
 
-def _row(claim: str, source: str, line: Line, headings: set[str], again: str = "") -> str:
-    measured = "<br>".join(filter(None, [_cell(again), _cell(shorten(line.judged.evidence)).replace("; ", "<br>")]))
+def _row(claim: str, source: str, line: Line, headings: set[str], again: str = "", rest: str = "") -> str:
+    numbers = _cell(shorten(line.judged.evidence)).replace("; ", "<br>")
+    measured = "<br>".join(filter(None, [_cell(again), numbers, _cell(rest)]))
     scale = _link(line.entry, headings, "results.md")
     return f"| {_cell(claim)} | {_cell(source)} | {_strong(line.judged.outcome)} | {scale} | {measured} |"
 
@@ -160,7 +174,7 @@ def write_overview(findings: Findings, sections: Iterable[str]) -> str:
             lines = findings.lines[name, claim.name]
             verdict = findings.verdict(name, claim)
             where = _link(lines[0].entry, headings, "") if lines else f"[what it would take](claims.md#{name})"
-            others = [one for one in lines[1:] if one.judged.outcome != verdict]
+            others = [one for one in lines[1:] if one.judged.outcome != verdict and not one.judged.partly]
             beside = "".join(f"; {one.judged.outcome} at {_link(one.entry, headings, '')}" for one in others)
             stated = _cell(f"{claim.statement} ({claim.source})")
             pieces.append(f"| {stated} | {_strong(verdict)} | {where}{beside} |")
@@ -180,17 +194,19 @@ def write_verdicts(summary: Summary) -> str:
 
 
 def write_facts(summary: Summary, entry: Entry) -> str:
-    """How one folder was made, for its section."""
-    runs = (
-        f"{summary.finished:,} runs"
-        if summary.finished == summary.planned
-        else (f"{summary.finished:,} of {summary.planned:,} runs")
-    )
-    diverged = f", {summary.diverged} of them diverged" if summary.diverged else ""
-    return (
-        f"```\n{summary.command}\nneoteny claims results/{entry.name}\n```\n\n{runs}{diverged}; "
-        f"{format_seconds(summary.seconds)} of training, summed over stacks, on {'; '.join(summary.machines)}."
-    )
+    """How one folder was made and how far it is, for its section."""
+    claims = " ".join(["neoteny claims", f"results/{entry.folder}", *entry.view_options])
+    runs = f"{summary.finished:,} runs"
+    if summary.finished < summary.planned:
+        runs = f"{summary.finished:,} of {summary.planned:,} runs finished"
+    said = [
+        f"{runs}{f', {summary.diverged} of them diverged' if summary.diverged else ''}",
+        *([f"unfinished: {'; '.join(summary.unfinished)}"] if summary.unfinished else []),
+        *([f"nothing of {', '.join(summary.missing)}"] if summary.missing else []),
+        f"{format_seconds(summary.seconds)} of training, summed over stacks, on {'; '.join(summary.machines)}",
+    ]
+    part = f"The first {entry.tasks:,} tasks of each run. " if entry.tasks else ""
+    return f"```\n{summary.command}\n{claims}\n```\n\n{part}{'; '.join(said)}."
 
 
 def shorten(evidence: str) -> str:

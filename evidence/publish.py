@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from entries import ENTRIES, Entry
-from keeping import LARGEST_EVIDENCE, EvidenceError, find_kept, keep, measure, write_command
+from keeping import LARGEST_EVIDENCE, EvidenceError, find_kept, is_whole, keep, measure, write_command
 from pages import Findings, find, write_claims, write_facts, write_overview, write_verdicts
 from pictures import choose_pictures, draw
 from summary import Summary
@@ -107,12 +107,12 @@ def _draw_all(folder: Path, entries: Sequence[Entry], summaries: dict[str, Summa
 
 
 def describe(root: Path, entries: Sequence[Entry]) -> list[str]:
-    """A line for each folder: what is kept of it, or how to make it."""
+    """A line for each entry: what is kept of it, or how to make it."""
     lines = []
     for entry in entries:
-        kept, made = root / "evidence" / entry.name, root / "results" / entry.name
+        kept, made = root / "evidence" / entry.folder, root / "results" / entry.folder
         if (summary := find_kept(root, entry)) is not None:
-            what = "whole" if (kept / "parts").is_dir() else "summary"
+            what = "whole" if is_whole(root, entry) else "summary"
             runs = f"{summary.finished} of {summary.planned} runs, {len(summary.verdicts)} claims"
             lines.append(f"{entry.name}: {what}, {measure(kept) / 1000:,.0f} kB, {runs}")
         elif made.is_dir():
@@ -125,15 +125,21 @@ def describe(root: Path, entries: Sequence[Entry]) -> list[str]:
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Keep what is asked for, publish, and say what is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", nargs="+", default=[], metavar="NAME", help="folders of results/ to take in first")
+    parser.add_argument(
+        "--keep",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="whose folder of results/ to take in first, with all views of it",
+    )
     parser.add_argument("--no-figures", action="store_true", help="write the pages only")
     options = parser.parse_args(arguments)
     known = {entry.name: entry for entry in ENTRIES}
     try:
         for name in options.keep:
             if name not in known:
-                raise EvidenceError(f"No folder {name!r} in evidence/entries.py.{nearest(name, list(known))}")
-            kept = keep(root, known[name])
+                raise EvidenceError(f"No entry {name!r} in evidence/entries.py.{nearest(name, list(known))}")
+            kept = keep(root, [entry for entry in ENTRIES if entry.folder == known[name].folder])
             print(f"kept {kept.relative_to(root)}: {measure(kept):,} bytes")
         changed = publish(root, figures=not options.no_figures)
     except Exception as error:

@@ -1,6 +1,6 @@
 """The summary of a results folder: its verdicts, its charts and how it was made, small enough to be committed.
 
-`keeping.py` makes one from a folder (with the library's own judging and drawing) and writes it as `summary.json`;
+`keeping.py` makes one for each view of a folder (with the library's own judging and drawing) and writes it as JSON;
 pages and figures are made from summaries alone, so that they need no folder that is too large for the repository.
 """
 
@@ -12,14 +12,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from neoteny import experiments
+from neoteny.commands import find_experiment, read_frame
 from neoteny.engine.files import read_json, write_atomically
 from neoteny.engine.store import Results
-from neoteny.experiments import Experiment
+from neoteny.engine.tables import CURVE
 from neoteny.report.chart import Chart, Series
-from neoteny.report.claim import Claim, Verdict
+from neoteny.report.claim import Claim, Outcome, Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DIGITS = {"x": 9, "y": 4, "low": 4, "high": 4}
 """Of the numbers in charts; more than a picture shows."""
@@ -32,7 +35,7 @@ class Judged:
     """A claim as a folder's experiment words it, with its verdict.
 
     `tested` is False where the runs cannot speak to it: they are not of the scale that it is about, or have nothing of
-    what it compares.
+    what it compares. `partly` is True where it is undecided and some of what it compares has no runs.
     """
 
     name: str
@@ -41,11 +44,16 @@ class Judged:
     outcome: str
     evidence: str
     tested: bool
+    partly: bool = False
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What pages and figures need to know of a results folder."""
+    """What pages and figures need to know of a view of a results folder.
+
+    `unfinished` says of the runs that count without being finished how far they are, `missing` names the methods of the
+    experiment without runs that count.
+    """
 
     experiment: str
     scale: str
@@ -53,6 +61,8 @@ class Summary:
     finished: int
     planned: int
     diverged: int
+    unfinished: tuple[str, ...]
+    missing: tuple[str, ...]
     seconds: float
     machines: tuple[str, ...]
     paths: tuple[str, ...]
@@ -60,41 +70,58 @@ class Summary:
     charts: tuple[Chart, ...]
 
 
-def summarise(results: Results, command: str) -> Summary:
-    """Judge and draw a results folder as `neoteny claims` and `neoteny report` do."""
+def summarise(results: Results, command: str, so_far: bool = False, tasks: int | None = None) -> Summary:
+    """Judge and draw a results folder as `neoteny claims` and `neoteny report` do.
+
+    Args:
+        results: the folder.
+        command: that makes it again.
+        so_far, tasks: as their options.
+    """
     experiment = find_experiment(results)
-    frame = results.frame()
+    scale = results.about["scale"]
+    frame = read_frame(results, experiment, so_far, tasks)
     parts, plan = results.parts(), results.plan()["runs"]
     finished = results.finished_runs()
+    begun = _find_unfinished(results, frame)
+    methods = dict.fromkeys(setting.method for setting in experiment.make_sweep(scale).settings)
     return Summary(
         experiment=experiment.name,
-        scale=results.about["scale"],
+        scale=scale,
         command=command,
         finished=len(finished.intersection(plan)) if plan else len(finished),
         planned=len(plan) or len(finished),
         diverged=sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"]),
-        seconds=round(sum(part["seconds"] for part in parts), 1),
-        machines=tuple(sorted({part["machine"] for part in parts})),
-        paths=tuple(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
-        verdicts=tuple(
-            _record(claim, experiment.judge(claim, frame), results.about["scale"]) for claim in experiment.claims
+        unfinished=tuple(_say_how_far(one, frame) for one in begun),
+        missing=tuple(method for method in methods if method not in set(frame["method"])),
+        seconds=round(sum(one["seconds"] for one in [*parts, *begun]), 1),
+        machines=tuple(
+            sorted({part["machine"] for part in parts} or {one["path"].rpartition(" on ")[2] for one in begun})
         ),
+        paths=tuple(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
+        verdicts=tuple(_record(claim, experiment.judge(claim, frame), scale) for claim in experiment.claims),
         charts=tuple(experiment.draw(frame)),
     )
 
 
-def find_experiment(results: Results) -> Experiment:
-    """The experiment that judges a folder: the copy of its file beside the results, or the suite's."""
-    copied = results.root / "experiment.py"
-    if not copied.exists():
-        return experiments.load(results.about["experiment"])
-    return experiments.load(str(copied), results.about["experiment"], results.plan()["folder"])
+def _find_unfinished(results: Results, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """What is known of the stacks whose runs count without being finished."""
+    runs = set(frame["run_id"].unique()) - results.finished_runs()
+    return [one for _, one in sorted(results.progress().items()) if runs.intersection(one["runs"])]
+
+
+def _say_how_far(one: dict[str, Any], frame: pd.DataFrame) -> str:
+    mine = frame[frame["run_id"].isin(one["runs"]) & ~frame["metric"].str.endswith(CURVE)]
+    runs = mine["run_id"].nunique()
+    counted = f"{runs} run{'s' if runs != 1 else ''}"
+    return f"{one['name']}: {counted}, the first {mine['task'].max() + 1:,} tasks of {one['tasks']:,}"
 
 
 def _record(claim: Claim, verdict: Verdict, scale: str) -> Judged:
-    nothing = all(_ABSENT.search(piece) for piece in verdict.evidence.split("; "))
-    tested = not nothing and (claim.scale != "paper" or scale == "paper")
-    return Judged(claim.name, claim.statement, claim.source, str(verdict.outcome), verdict.evidence, tested)
+    absent = [bool(_ABSENT.search(piece)) for piece in verdict.evidence.split("; ")]
+    tested = not all(absent) and (claim.scale != "paper" or scale == "paper")
+    partly = tested and any(absent) and verdict.outcome is Outcome.INCONCLUSIVE
+    return Judged(claim.name, claim.statement, claim.source, str(verdict.outcome), verdict.evidence, tested, partly)
 
 
 def write_summary(path: Path, summary: Summary) -> None:
@@ -113,7 +140,7 @@ def read_summary(path: Path) -> Summary:
     content["charts"] = tuple(
         Chart(**{**chart, "series": tuple(_read_series(one) for one in chart["series"])}) for chart in content["charts"]
     )
-    for name in ("machines", "paths"):
+    for name in ("unfinished", "missing", "machines", "paths"):
         content[name] = tuple(content[name])
     return Summary(**content)
 

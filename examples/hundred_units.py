@@ -93,14 +93,15 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     """The methods compared, backpropagation at three step sizes, and the settings of each method."""
     order = sweep("paper").settings
     compared = compare_methods(frame)
-    accuracy = draw_over_tasks(compared, "accuracy", _method, order, title="Online accuracy of seven methods")
+    accuracy = draw_over_tasks(compared, "accuracy", _method, order, title="Online accuracy of each method")
+    shared = f"Step size {STEP_SIZE:g}{' except with Adam' if 'Adam' in set(compared['method']) else ''}"
     by_step_size = mnist_step_size.figure(as_paper(frame[frame["method"] == "BP"]))
     return [
-        replace(accuracy, caption=f"{accuracy.caption} Step size 0.003 except with Adam; {_list_settings(compared)}."),
+        replace(accuracy, caption=f"{accuracy.caption} {shared}; {_list_settings(compared)}."),
         *draw_correlates(compared, _method, order, group="What changes in the networks"),
         by_step_size[0],
         *(replace(chart, group="What changes at three step sizes") for chart in by_step_size[1:]),
-        *mnist_sensitivity.figure(compare_settings(frame)),
+        *(chart for chart in mnist_sensitivity.figure(compare_settings(frame)) if len(chart.series) > 1),
     ]
 
 

@@ -61,8 +61,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     """Online accuracy over tasks, and what changes in the networks."""
 
     def name(row: pd.Series) -> str:
-        other = row["method"] == "BP" and row["step_size"] != STEP_SIZE
-        return f"BP, step size {row['step_size']:g}" if other else str(row["method"])
+        return f"BP, step size {row['step_size']:g}" if row["method"] == "BP" else str(row["method"])
 
     order = sweep("paper").settings
     return [

@@ -17,6 +17,7 @@ import pytest
 
 from neoteny import cli, experiments
 from neoteny.engine.store import Results
+from neoteny.report.claim import Outcome, Verdict
 
 for package in ("matplotlib", "PIL", "pyarrow", "scipy"):
     pytest.importorskip(package, reason=f"{package} draws and reads what is published (the extra suite)")
@@ -24,9 +25,17 @@ for package in ("matplotlib", "PIL", "pyarrow", "scipy"):
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "evidence"
 KEPT = sorted(path.parent.name for path in EVIDENCE.glob("*/summary.json"))
-WHOLE = [name for name in KEPT if (EVIDENCE / name / "parts").is_dir()]
+WHOLE = [
+    (path.parent.name, path.name)
+    for path in sorted(EVIDENCE.glob("*/summary*.json"))
+    if (path.parent / "experiment.json").exists()
+]
+"""Folders whose tables are kept, each with the summaries of its views."""
 SMALL = "eight-hundred-tasks"
 """Kept whole, from a file of examples/, two runs: what the tests of keeping take."""
+BEGUN = "hundred-units-change"
+"""Kept whole, and none of its runs has finished."""
+QUICK = (SMALL, BEGUN)
 MODULES = ("entries", "summary", "keeping", "pages", "pictures", "publish")
 
 
@@ -77,7 +86,8 @@ def copy_docs(to: Path) -> None:
     shutil.copy(ROOT / "docs" / "results.md", to / "docs")
     for name in KEPT:
         (to / "evidence" / name).mkdir(parents=True)
-        shutil.copy(EVIDENCE / name / "summary.json", to / "evidence" / name)
+        for summary in (EVIDENCE / name).glob("summary*.json"):
+            shutil.copy(summary, to / "evidence" / name)
 
 
 def test_the_pages_are_what_the_kept_evidence_says(publish: ModuleType, tmp_path: Path) -> None:
@@ -118,12 +128,18 @@ def test_every_claim_of_the_suite_has_a_verdict_or_says_what_it_would_take(publi
 def test_entries_name_what_exists(publish: ModuleType) -> None:
     entries = publish.ENTRIES
     assert len({entry.name for entry in entries}) == len(entries)
-    assert set(KEPT) <= {entry.name for entry in entries}
+    summaries = {(entry.folder, entry.summary): entry for entry in entries}
+    assert len(summaries) == len(entries)
+    assert {(path.parent.name, path.name) for path in EVIDENCE.glob("*/summary*.json")} <= set(summaries)
     files = [picture.file for entry in entries for picture in entry.pictures]
     assert len(set(files)) == len(files)
     for entry in entries:
         assert set(entry.judges) <= set(experiments.NAMES)
         assert (ROOT / entry.run).is_file() if entry.own_file else entry.run in experiments.NAMES
+        first = next(one for one in entries if one.folder == entry.folder)
+        assert (first.name, first.run, first.options) == (entry.folder, entry.run, entry.options)
+        summary = sys.modules["keeping"].find_kept(ROOT, entry)
+        assert summary is None or set(entry.without) <= {judged.name for judged in summary.verdicts}
 
 
 def test_what_is_kept_is_small_names_no_machine_and_is_drawn(publish: ModuleType) -> None:
@@ -135,25 +151,27 @@ def test_what_is_kept_is_small_names_no_machine_and_is_drawn(publish: ModuleType
         summary = keeping.find_kept(ROOT, entry)
         if summary is None:
             continue
-        keeping._refuse_paths(EVIDENCE / entry.name, entry)
+        keeping._refuse_paths(EVIDENCE / entry.folder, entry.folder)
         for picture in publish.choose_pictures(entry, summary):
             assert (figures / f"{picture.file}.png").is_file()
-        if entry.own_file and entry.name in WHOLE:
-            copied = (EVIDENCE / entry.name / "experiment.py").read_text()
-            again = f"python evidence/publish.py --keep {entry.name}"
+        if entry.own_file and keeping.is_whole(ROOT, entry):
+            copied = (EVIDENCE / entry.folder / "experiment.py").read_text()
+            again = f"python evidence/publish.py --keep {entry.folder}"
             assert copied == (ROOT / entry.run).read_text(), f"{entry.run} has changed since; {again}"
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == SMALL else pytest.param(name, marks=pytest.mark.slow) for name in WHOLE]
+    ("folder", "file"),
+    [one if one[0] in QUICK else pytest.param(*one, marks=pytest.mark.slow) for one in WHOLE],
 )
 def test_kept_verdicts_are_those_that_the_command_prints(
-    publish: ModuleType, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    publish: ModuleType, folder: str, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (entry,) = [one for one in publish.ENTRIES if (one.folder, one.summary) == (folder, file)]
     monkeypatch.chdir(ROOT)
-    assert cli.main(["claims", f"evidence/{name}"]) == 0
+    assert cli.main(["claims", f"evidence/{folder}", *entry.view_options]) == 0
     printed = capsys.readouterr().out
-    summary = sys.modules["summary"].read_summary(EVIDENCE / name / "summary.json")
+    summary = sys.modules["summary"].read_summary(EVIDENCE / folder / file)
     for one in summary.verdicts:
         assert f"[{one.outcome}] {one.statement} ({one.source})\n    {one.evidence}\n" in printed
     assert len(re.findall(r"^\[", printed, re.M)) == len(summary.verdicts)
@@ -161,7 +179,7 @@ def test_kept_verdicts_are_those_that_the_command_prints(
 
 def test_keeping_leaves_out_what_only_a_run_needs_and_names_no_path(publish: ModuleType, root: Path) -> None:
     entry = next(entry for entry in publish.ENTRIES if entry.name == SMALL)
-    kept = publish.keep(root, entry)
+    kept = publish.keep(root, [entry])
     assert kept == root / "evidence" / SMALL
     assert {path.name for path in kept.iterdir()} == {
         "experiment.json",
@@ -178,13 +196,13 @@ def test_keeping_leaves_out_what_only_a_run_needs_and_names_no_path(publish: Mod
     assert "elsewhere" not in (kept / "summary.json").read_text()
     before = read_all(kept)
     shutil.rmtree(root / "results")
-    publish.keep(root, entry)  # from what is kept
+    publish.keep(root, [entry])  # from what is kept
     assert read_all(kept) == before
 
 
 def test_publishing_twice_changes_nothing_and_leaves_prose_alone(publish: ModuleType, root: Path) -> None:
     entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries[0])
+    publish.keep(root, entries)
     changed = publish.publish(root, entries)
     assert {path.name for path in changed} == {
         "claims.md",
@@ -204,10 +222,10 @@ def test_publishing_twice_changes_nothing_and_leaves_prose_alone(publish: Module
 
 def test_of_a_large_folder_the_summary_says_the_same(publish: ModuleType, root: Path) -> None:
     entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries[0])
+    publish.keep(root, entries)
     publish.publish(root, entries)
     before = read_all(root / "docs")
-    kept = publish.keep(root, entries[0], largest_whole=1000)
+    kept = publish.keep(root, entries, largest_whole=1000)
     assert [path.name for path in kept.iterdir()] == ["summary.json"]
     assert publish.publish(root, entries) == []
     assert read_all(root / "docs") == before
@@ -218,7 +236,7 @@ def test_a_path_of_this_machine_is_not_published(publish: ModuleType, root: Path
     path = root / "results" / SMALL / "experiment.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "data": "/home/somebody/mnist"}))
     with pytest.raises(ValueError, match=r"experiment\.json of .* names a path .*'/home/somebody/mnist'"):
-        publish.keep(root, entry)
+        publish.keep(root, [entry])
     assert not list((root / "evidence").iterdir())
 
 
@@ -226,7 +244,7 @@ def test_figures_above_the_limit_are_refused_before_anything_is_written(
     publish: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries[0])
+    publish.keep(root, entries)
     before = read_all(root / "docs")
     monkeypatch.setattr(publish, "LARGEST_FIGURES", 1000)
     with pytest.raises(ValueError, match="of at most 1,000; nothing was written"):
@@ -240,7 +258,7 @@ def test_mistakes_name_what_was_meant(publish: ModuleType, root: Path, capsys: p
     assert publish.main(["--keep", "hundred-units"], root) == 1
     assert "neoteny run examples/hundred_units.py" in capsys.readouterr().err
     entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries[0])
+    publish.keep(root, entries)
     wrong = dataclasses.replace(entries[0], judges=("mnist-method",))
     with pytest.raises(ValueError, match="Did you mean 'mnist-methods'"):
         publish.publish(root, [wrong])
@@ -261,14 +279,17 @@ def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it(publish: Mod
     """Two folders on one claim: in the order of the entries; one that cannot speak to a claim is passed over."""
     pages, summary = sys.modules["pages"], sys.modules["summary"]
     claim = experiments.load("mnist-methods").claims[0]
-    mine = [dataclasses.replace(publish.ENTRIES[0], name=name, judges=("mnist-methods",), scale=name) for name in "abc"]
+    mine = [
+        dataclasses.replace(publish.ENTRIES[0], name=name, folder=name, judges=("mnist-methods",), scale=name)
+        for name in "abc"
+    ]
     judged = summary.Judged(claim.name, claim.statement, claim.source, "holds", "x: 1 [0.5, 2] (8 runs)", True)
     verdicts = {
         "a": dataclasses.replace(judged, outcome="inconclusive", tested=False),
         "b": judged,
         "c": dataclasses.replace(judged, name=f"mnist-methods/{claim.name}", outcome="does not hold"),
     }
-    empty = summary.Summary("", "", "", 0, 0, 0, 0.0, (), (), (), ())
+    empty = summary.Summary("", "", "", 0, 0, 0, (), (), 0.0, (), (), (), ())
     summaries = {name: dataclasses.replace(empty, verdicts=(one,)) for name, one in verdicts.items()}
     findings = pages.find(mine, summaries)
     assert findings.verdict("mnist-methods", claim) == "holds"
@@ -276,6 +297,64 @@ def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it(publish: Mod
     (row,) = [line for line in pages.write_overview(findings, []).splitlines() if claim.statement in line]
     assert row.endswith("| **holds** | b; does not hold at c |")
     assert findings.own == {}
+    verdicts["b"] = dataclasses.replace(judged, outcome="inconclusive", partly=True)
+    findings = pages.find(mine, summaries | {"b": dataclasses.replace(empty, verdicts=(verdicts["b"],))})
+    assert findings.verdict("mnist-methods", claim) == "does not hold"
+    assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["c", "b"]
+    mine[2] = dataclasses.replace(mine[2], folder="b")  # a view of the folder that has judged it whole
+    findings = pages.find(mine, summaries)
+    assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b"]
+    mine[2] = dataclasses.replace(mine[2], folder="c", without=(f"mnist-methods/{claim.name}",))
+    findings = pages.find(mine, summaries)
+    assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b"]
+
+
+def test_what_a_verdict_lacks_runs_for_is_said(publish: ModuleType) -> None:
+    """All of it: not tested. Some of it: in part, unless the rest decides."""
+    record = sys.modules["summary"]._record
+    claim = experiments.load("mnist-methods").claims[0]
+    there, crossing = "L2: 1 [0.5, 2] (8 runs), expected above 0", "; the interval crosses that bound"
+    absent, none = "S&P: not in these results", "S&P, late: nan (0 runs), but what it is compared with: nan (0 runs)"
+    for evidence, outcome, tested, partly in (
+        (absent, Outcome.INCONCLUSIVE, False, False),
+        (f"{absent}; {none}", Outcome.INCONCLUSIVE, False, False),
+        (f"{there}{crossing}", Outcome.INCONCLUSIVE, True, False),
+        (f"{there}; {absent}", Outcome.INCONCLUSIVE, True, True),
+        (f"{there}; {none}", Outcome.INCONCLUSIVE, True, True),
+        (f"{there}; {absent}", Outcome.FAILS, True, False),
+        (there, Outcome.HOLDS, True, False),
+    ):
+        judged = record(claim, Verdict(outcome, evidence), "laptop")
+        assert (judged.tested, judged.partly) == (tested, partly), evidence
+
+
+def test_views_of_a_folder_stand_beside_each_other_and_say_what_is_unfinished(publish: ModuleType, root: Path) -> None:
+    shutil.copytree(EVIDENCE / BEGUN, root / "results" / BEGUN)
+    shutil.copy(ROOT / "examples" / "hundred_units_change.py", root / "examples")
+    (whole,) = [entry for entry in publish.ENTRIES if entry.name == BEGUN]
+    part = dataclasses.replace(whole, name=f"{BEGUN}-20", so_far=False, tasks=20)
+    kept = publish.keep(root, [whole, part])
+    assert {path.name for path in kept.iterdir() if path.suffix != ".json"} == {
+        "experiment.py",
+        "progress",
+        "unfinished",
+    }
+    assert {path.name for path in kept.glob("summary*")} == {"summary.json", "summary-20.json"}
+    seen = {entry.name: sys.modules["keeping"].find_kept(root, entry) for entry in (whole, part)}
+    assert all(judged.tested for summary in seen.values() for judged in summary.verdicts)
+    lengths = {name: max(len(one.x) for one in summary.charts[0].series) for name, summary in seen.items()}
+    assert lengths[part.name] == 20 < lengths[BEGUN]
+    facts = {entry.name: sys.modules["pages"].write_facts(seen[entry.name], entry) for entry in (whole, part)}
+    assert f"\nneoteny claims results/{BEGUN} --so-far\n" in facts[BEGUN]
+    assert "0 of 24 runs finished; unfinished: BP" in facts[BEGUN]
+    assert re.search(r"change_every=1000000\): 8 runs, the first 28 tasks of 48[;.]", facts[BEGUN])
+    assert f"\nneoteny claims results/{BEGUN} --tasks 20\n" in facts[part.name]
+    assert "The first 20 tasks of each run. 0 of 24" in facts[part.name]
+    assert re.search(r"change_every=10000\): 8 runs, the first 20 tasks of 4,800[;.]", facts[part.name])
+    before = read_all(kept)
+    shutil.rmtree(root / "results")
+    publish.keep(root, [whole, part])
+    assert read_all(kept) == before
 
 
 @pytest.mark.parametrize("name", MODULES)

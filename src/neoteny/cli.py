@@ -74,6 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("folder", type=Path, metavar="DIR", help="a results folder")
+        if name != "status":
+            command.add_argument("--so-far", action="store_true", help="count unfinished runs too, as far as they are")
+            command.add_argument(
+                "--tasks",
+                type=_count,
+                metavar="N",
+                help="of each run with so many, finished or not, the first N tasks",
+            )
 
     data = commands.add_parser("data", help="which datasets are there; fetch one")
     actions = data.add_subparsers(dest="action", metavar="list|fetch", required=True)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from neoteny.table import render
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from neoteny.engine.store import Results
     from neoteny.experiments import Experiment
 
@@ -66,14 +68,17 @@ def command_claims(options: argparse.Namespace) -> int:
     from neoteny.report.claim import Outcome
 
     results = Results.open(options.folder)
-    experiment = _experiment_of(results)
-    frame = results.frame()
+    experiment = find_experiment(results)
+    frame = read_frame(results, experiment, options.so_far, options.tasks)
     counts = dict.fromkeys(Outcome, 0)
     for claim in experiment.claims:
         verdict = experiment.judge(claim, frame)
         counts[verdict.outcome] += 1
         print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
     print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    metric = experiment.make_sweep(results.about["scale"]).problem.performance
+    for what, text in _describe_part(frame, results, metric, options.tasks).items():
+        print(f"{what}: {text}")
     if experiment.unchecked:
         print("\nNot checked:")
     for statement in experiment.unchecked:
@@ -92,23 +97,47 @@ def command_report(options: argparse.Namespace) -> int:
     with try_lock(results.root / "locks" / "report.lock") as mine:
         if not mine:
             raise StoreError(f"Another process is writing the report of {results.root} now; wait for it.")
-        _make_report(results, _experiment_of(results))
+        _make_report(results, find_experiment(results), options.so_far, options.tasks)
     return 0
 
 
-def _make_report(results: Results, experiment: Experiment) -> None:
+def read_frame(
+    results: Results, experiment: Experiment, so_far: bool = False, tasks: int | None = None
+) -> pd.DataFrame:
+    """The results of a folder.
+
+    Args:
+        results: the folder.
+        experiment: what it is of.
+        so_far: whether unfinished runs count as far as they are.
+        tasks: the first tasks of each run, finished or not, that has them; None: all.
+    """
+    from neoteny.engine.errors import StoreError
+    from neoteny.engine.tables import take_first_tasks
+
+    frame = results.frame(so_far=so_far or tasks is not None)
+    if tasks is not None:
+        frame = take_first_tasks(frame, tasks, experiment.make_sweep(results.about["scale"]).points_per_task)
+        if frame.empty:
+            raise StoreError(
+                f"--tasks {tasks}: no run of {results.root} has so many tasks behind it; "
+                f"`neoteny status {results.root}` says how far it is."
+            )
+    return frame
+
+
+def _make_report(results: Results, experiment: Experiment, so_far: bool, tasks: int | None) -> None:
     """Write report.html and the figures; print the table, the verdicts and the page's path."""
     from neoteny.report.figures import write_figures
     from neoteny.report.page import Report, write_report
     from neoteny.report.tables import performance_table, to_text
 
-    frame = results.frame()
+    frame = read_frame(results, experiment, so_far, tasks)
     if frame.empty:
         from neoteny.engine.errors import StoreError
 
-        raise StoreError(
-            f"{results.root} has no finished runs yet; `neoteny status {results.root}` says how far it is."
-        )
+        what = "runs with a finished task" if so_far else "finished runs (--so-far counts unfinished ones too)"
+        raise StoreError(f"{results.root} has no {what} yet; `neoteny status {results.root}` says how far it is.")
     sweep = experiment.make_sweep(results.about["scale"])
     charts = experiment.draw(frame)
     table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)
@@ -127,7 +156,7 @@ def _make_report(results: Results, experiment: Experiment) -> None:
             unchecked=experiment.unchecked,
             chosen=[(item.what, item.value, item.reason) for item in sweep.chosen],
             configuration=results.about["configuration"],
-            facts=_facts(results),
+            facts={**_facts(results), **_describe_part(frame, results, sweep.problem.performance, tasks)},
         ),
     )
     print(to_text(table, shutil.get_terminal_size((120, 24)).columns), end="\n\n")
@@ -147,7 +176,7 @@ def _facts(results: Results) -> dict[str, str]:
     facts = {
         "Runs": f"{len(finished)} finished" + (f", {len(left)} left" if left else ""),
         "Diverged": str(diverged),
-        "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over stacks",
+        "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over finished stacks",
         "Machine": "; ".join(sorted({part["machine"] for part in parts})),
         "Path": "; ".join(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
         "Versions": "; ".join(
@@ -156,7 +185,24 @@ def _facts(results: Results) -> dict[str, str]:
     }
     if results.about["data"]:
         facts["Data"] = results.about["data"]
+    return {name: text for name, text in facts.items() if text}  # where nothing has finished there is no machine
+
+
+def _describe_part(frame: pd.DataFrame, results: Results, metric: str, tasks: int | None) -> dict[str, str]:
+    """What is shown that is not all of all runs; `metric` is one that every task has."""
+    facts = {"Tasks shown": f"the first {tasks} of each run that has them"} if tasks is not None else {}
+    rows = frame[(frame["metric"] == metric) & ~frame["run_id"].isin(results.finished_runs())]
+    runs = rows.groupby(["setting", "run_id"]).size().groupby(level="setting").agg(["count", "min", "max"])
+    if len(runs):
+        facts["Unfinished"] = "; ".join(
+            f"{setting}, {_count(count, 'run')} with {'' if least == most else f'{least} to '}{_count(most, 'task')}"
+            for setting, count, least, most in runs.itertuples()
+        )
     return facts
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def command_data(options: argparse.Namespace) -> int:
@@ -167,7 +213,7 @@ def command_data(options: argparse.Namespace) -> int:
     return 0
 
 
-def _experiment_of(results: Results) -> Experiment:
+def find_experiment(results: Results) -> Experiment:
     """The experiment of a results folder: the package's, or the copy of the user's file beside the results."""
     from neoteny import experiments
 

@@ -130,6 +130,7 @@ class Launch:
             {
                 "runs": [run.run_id for run in self.wanted],
                 "settings": self.settings,
+                "left_out": self._left_out(),
                 "more": more,
                 "command": shlex.join(["neoteny", *self._arguments()]),
                 "folder": "" if path is None else str(path.resolve().parent),
@@ -141,6 +142,12 @@ class Launch:
                 f"{len(others)} finished runs in {self.results.root} are of settings that the experiment does not have "
                 "now, or were trained by another path (see --kernel); they are kept, and reports leave them out."
             )
+
+    def _left_out(self) -> list[str]:
+        """Methods of the experiment that this command leaves for later."""
+        every = self.experiment.make_sweep(self.options.scale).settings
+        here = {setting.method for setting in self.sweep.settings}
+        return [method for method in dict.fromkeys(setting.method for setting in every) if method not in here]
 
     def _arguments(self) -> list[str]:
         """What was asked for, as arguments of another process or for the person who goes on with it."""
@@ -163,7 +170,8 @@ def prepare(options: argparse.Namespace) -> Launch:
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
     device = running.choose_device(options.device, sweep)
     kernel = running.choose_kernel(options.kernel, device)
-    settings = sorted({setting_digest(run.configuration) for run in runs_of(sweep, sweep.settings, kernel)})
+    every = runs_of(sweep, sweep.settings, kernel, range(1))  # also the settings that --methods leaves for later
+    settings = sorted({setting_digest(run.configuration) for run in every})
     streams = running.open_problems(sweep, options.data)
     about = {
         "experiment": experiment.name,

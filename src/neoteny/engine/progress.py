@@ -157,6 +157,8 @@ def status_text(results: Results) -> str:
     ]
     if plan["more"]:
         lines.append(plan["more"])
+    if plan["left_out"]:
+        lines.append(f"Left for later by --methods: {', '.join(plan['left_out'])}.")
     if others:
         lines.append(
             f"{others} finished runs are of settings that the experiment no longer has, or were trained by another "

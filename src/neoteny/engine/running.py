@@ -231,6 +231,8 @@ class _Session:
             self._cannot_save = True
         else:
             self._cannot_save = False
+            with contextlib.suppress(StoreError):  # as in _show; a disk that is full is said of the next checkpoint
+                self._results.write_unfinished(self._one, self._training)
 
     def _elapsed(self) -> float:
         return self._seconds + time.monotonic() - self._began

@@ -5,6 +5,7 @@ experiment.py              a copy of a user's own experiment file
 plan.json                  what the last `run` set out to do
 parts/<stack>.parquet      results of one stack of runs; its being there means that they are finished
 parts/<stack>.json         full configuration of these runs, versions, device, timings
+unfinished/<stack>.parquet results of the tasks that an unfinished stack has behind it, as of its newest checkpoint
 progress/<stack>.json      how far a stack is, for `neoteny status`
 checkpoints/<stack>/       the newest checkpoints of an unfinished stack
 locks/<stack>.lock         held by the process that trains the stack
@@ -24,15 +25,18 @@ from neoteny.engine.errors import StoreError
 from neoteny.engine.files import hold_lock, is_locked, read_json, try_lock, write_atomically, write_json
 from neoteny.engine.identity import RESULTS_VERSION, setting_digest
 from neoteny.engine.sweep import COLUMNS
+from neoteny.engine.tables import make_table
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from neoteny.engine.agents import AgentTraining
     from neoteny.engine.stacks import StackOfRuns
     from neoteny.engine.training import Training
 
 FOLDER_FORMAT = 1
+_SETTINGS = b"settings"
 _IDENTITY = ("experiment", "scale", "results_version", "data")
 
 
@@ -117,7 +121,7 @@ class Results:
                 )
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
-        """Say what is wanted: runs (ids), settings (hashes), more (what comes after them), command, folder."""
+        """Say what is wanted: runs (ids), settings (hashes), left_out (methods), more (text), command, folder."""
         with hold_lock(self.root / ".create.lock"):
             write_json(self.root / "plan.json", plan)
 
@@ -130,7 +134,7 @@ class Results:
 
     def plan(self) -> dict[str, Any]:
         """What the last `run` set out to do; nothing if that cannot be read."""
-        nothing = {"runs": [], "settings": [], "more": "", "command": "neoteny run", "folder": ""}
+        nothing = {"runs": [], "settings": [], "left_out": [], "more": "", "command": "neoteny run", "folder": ""}
         try:
             return {**nothing, **read_json(self.root / "plan.json")}
         except StoreError:
@@ -187,8 +191,21 @@ class Results:
         ]
         path = self.root / "parts" / f"{runs.stack_id}.parquet"
         write_json(path.with_suffix(".json"), {**facts, "runs": described})
-        table = _arrow_table(runs, training)
+        table = make_table(runs, training)
         write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"))
+        self._unfinished(runs.stack_id).unlink(missing_ok=True)
+
+    def write_unfinished(self, runs: StackOfRuns, training: Training | AgentTraining) -> None:
+        """Write what an unfinished stack has so far, for those who want to look at it."""
+        import pyarrow.parquet as parquet
+
+        settings = {run.run_id: setting_digest(run.configuration) for run in runs.runs}
+        table = make_table(runs, training).replace_schema_metadata({_SETTINGS: json.dumps(settings)})
+        path = self._unfinished(runs.stack_id)
+        write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"), durable=False)
+
+    def _unfinished(self, stack_id: str) -> Path:
+        return self.root / "unfinished" / f"{stack_id}.parquet"
 
     def parts(self) -> list[dict[str, Any]]:
         """What is known about each finished stack: configuration, versions, timings."""
@@ -207,26 +224,28 @@ class Results:
 
     # Reading
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self, so_far: bool = False) -> pd.DataFrame:
         """All results as one tidy table, sorted, with a column for each detail of the settings and one for the scale.
 
         Runs of settings that the experiment no longer has are kept in the folder and left out here.
+
+        Args:
+            so_far: whether unfinished runs count too, with the tasks they have behind them.
 
         Raises:
             StoreError: a part cannot be read; it is named.
         """
         import pandas as pd
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
 
+        unfinished = self._read_unfinished() if so_far else []  # first: what finishes now is then among the parts
         tables = []
         seen = self.other_runs()
         for path in self._tables():
-            try:
-                part = parquet.read_table(path).to_pandas()
-            except (OSError, pa.ArrowException) as error:
-                raise StoreError(f"{path} cannot be read ({error}). Move it away to run its runs again.") from error
+            part = _read_table(path, "Move it away to run its runs again.").to_pandas()
             tables.append(part[~part["run_id"].isin(seen)])  # two processes may have trained one run twice
+            seen.update(part["run_id"].unique())
+        for part in unfinished:
+            tables.append(part[~part["run_id"].isin(seen)])
             seen.update(part["run_id"].unique())
         tables = [table for table in tables if len(table)]
         if not tables:
@@ -241,47 +260,37 @@ class Results:
         frame["scale"] = self.about["scale"]
         return frame
 
+    def _read_unfinished(self) -> list[pd.DataFrame]:
+        """Tables of unfinished stacks: the runs that are planned, or of settings that the experiment has.
+
+        The furthest stack comes first: a run is in two where another number of runs was asked for meanwhile.
+        """
+        plan = self.plan()
+        settings = set(plan["settings"])
+        found = []
+        for path in sorted((self.root / "unfinished").glob("[0-9a-f]*.parquet")):
+            try:
+                table = _read_table(path, "Move it away; the stack's next checkpoint writes it anew.")
+            except StoreError:
+                if path.exists():
+                    raise
+                continue  # it has finished meanwhile
+            about = json.loads((table.schema.metadata or {}).get(_SETTINGS, "{}"))
+            wanted = {run for run, setting in about.items() if not settings or setting in settings}
+            part = table.to_pandas()
+            found.append(part[part["run_id"].isin(wanted.union(plan["runs"]))])
+        return sorted((part for part in found if len(part)), key=lambda part: int(part["task"].max()), reverse=True)
+
+
+def _read_table(path: Path, remedy: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        return parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{path} cannot be read ({error}). {remedy}") from error
+
 
 def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and all(entry.name.startswith(".") for entry in folder.iterdir())
-
-
-def _arrow_table(runs: StackOfRuns, training: Training | AgentTraining):
-    """The tidy table of one stack."""
-    import numpy as np
-    import pyarrow as pa
-
-    words = pa.dictionary(pa.int32(), pa.string())
-    kinds = {
-        "run_id": words,
-        "method": words,
-        "setting": words,
-        "hyperparameters": words,
-        "seed": pa.int64(),
-        "task": pa.int32(),
-        "metric": words,
-        "value": pa.float64(),
-    }
-    table = training.table()
-    metrics = sorted(name for name in table if not name.endswith(".tasks"))
-    columns: dict[str, list[Any]] = {name: [] for name in kinds}
-    for number, run in enumerate(runs.runs):
-        about = {
-            "run_id": run.run_id,
-            "method": run.setting.method,
-            "setting": run.setting.label,
-            "hyperparameters": json.dumps(dict(run.setting.details)),
-            "seed": run.seed,
-        }
-        for metric in metrics:
-            tasks, values = table[f"{metric}.tasks"].numpy(), table[metric][:, number].numpy()
-            for name, value in {**about, "metric": metric}.items():
-                columns[name].append(np.full(len(tasks), value, dtype=np.int64 if name == "seed" else object))
-            columns["task"].append(tasks.astype(np.int32))
-            columns["value"].append(values)
-    arrays = {
-        name: pa.array(np.concatenate(pieces), pa.string() if kinds[name] is words else kinds[name])
-        for name, pieces in columns.items()
-    }
-    arrays = {name: array.dictionary_encode() if kinds[name] is words else array for name, array in arrays.items()}
-    return pa.table(arrays, schema=pa.schema(list(kinds.items())))

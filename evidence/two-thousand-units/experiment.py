@@ -1,0 +1,110 @@
+"""The beginning of online permuted MNIST with the paper's network, three layers of 2,000 units
+
+Backpropagation at two step sizes, L2 regularisation and continual backpropagation with the paper's own network, step
+sizes and strengths, for the first tasks of its 800. The claims are those of `mnist-step-size` and `mnist-methods` that
+speak of the beginning, or of these four learners alone. `docs/results.md` shows what came out.
+
+    neoteny run examples/two_thousand_units.py --scale paper
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from neoteny.engine.sweep import Chosen, Sweep
+from neoteny.experiments import mnist_learners as learners
+from neoteny.experiments import mnist_step_size
+from neoteny.experiments.borrowed import as_paper, borrow
+from neoteny.experiments.mnist_known_claims import ends_above
+from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks, for_each
+from neoteny.problems import PermutedMNIST
+from neoteny.report.chart import Chart
+from neoteny.report.claim import Claim, Verdict
+
+WIDTH, TASKS, RUNS = 2000, 10, 3
+STEP_SIZES = (0.01, 0.003)
+STEP_SIZE = 0.003
+"""Of all methods where they are compared."""
+
+SHORTER = Chosen(
+    "number of tasks and of runs",
+    f"{TASKS} tasks, {RUNS} runs of each setting",
+    "The paper's 800 tasks and 30 runs of this network would take days on one GPU.",
+)
+
+
+def sweep(scale: str) -> Sweep:
+    """Two step sizes of BP, and one setting of L2 and of CBP; `laptop` and `paper` are the same here."""
+    smoke = scale == "smoke"
+    width = 10 if smoke else WIDTH
+    return Sweep(
+        problem=PermutedMNIST(4, 40, source="synthetic") if smoke else PermutedMNIST(TASKS, 60_000),
+        settings=(
+            *(learners.bp(width, step_size) for step_size in sorted(STEP_SIZES)),
+            learners.l2(width, STEP_SIZE, 1e-4),
+            learners.cbp(width, STEP_SIZE, 1e-4),
+        ),
+        runs=2 if smoke else RUNS,
+        measures=learners.CORRELATES,
+        measure_every=1 if smoke else 4,
+        probe_examples=200 if smoke else 2000,
+        chosen=(*learners.METHODS_CHOSEN, SHORTER),
+    )
+
+
+def compare_methods(frame: pd.DataFrame) -> pd.DataFrame:
+    """One setting of each method."""
+    return as_paper(frame[frame["step_size"] == STEP_SIZE])
+
+
+def figure(frame: pd.DataFrame) -> list[Chart]:
+    """Online accuracy over tasks, and what changes in the networks."""
+
+    def name(row: pd.Series) -> str:
+        return f"BP, step size {row['step_size']:g}" if row["method"] == "BP" else str(row["method"])
+
+    order = sweep("paper").settings
+    return [
+        draw_over_tasks(frame, "accuracy", name, order, title="Online accuracy"),
+        *draw_correlates(frame, name, order, group="What changes in the networks"),
+    ]
+
+
+def _leads(frame: pd.DataFrame) -> Verdict:
+    return for_each(("BP", "L2"), lambda method: ends_above(compare_methods(frame), "CBP", method))
+
+
+def _fewest_dead(frame: pd.DataFrame) -> Verdict:
+    return for_each(("BP", "L2"), lambda method: ends_above(compare_methods(frame), method, "CBP", "dead_units"))
+
+
+claims = (
+    *borrow(
+        "mnist-step-size",
+        only=["rises-first", "dead-units-grow", "weights-grow", "rank-falls"],
+        claims=mnist_step_size.claims_at(STEP_SIZES),
+    ),
+    *borrow(
+        "mnist-methods",
+        compare_methods,
+        only=[
+            "cbp-keeps-its-level",
+            "cbp-does-not-degrade",
+            "cbp-has-no-dead-units",
+            "cbp-holds-weights",
+            "one-unit-every-five-examples",
+        ],
+    ),
+    Claim(
+        "cbp-ahead-of-bp-and-l2",
+        "Over the last twentieth of these tasks CBP is more accurate than BP and L2.",
+        "Section 6, Figure 6a",
+        _leads,
+    ),
+    Claim(
+        "cbp-fewer-dead-than-bp-and-l2",
+        "Over the last twentieth of these tasks CBP has fewer dead units than BP and L2.",
+        "Section 6, Figure 6b (centre)",
+        _fewest_dead,
+    ),
+)

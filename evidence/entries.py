@@ -101,7 +101,7 @@ ENTRIES = (
         "scr-cbp-paper",
         "scr-cbp",
         ("scr-cbp",),
-        "the paper's: 3 million examples, 30 runs and 70 more of the best; no shrink and perturb",
+        "the paper's 3 million examples, 30 to 100 runs; no shrink and perturb",
         f"{REGRESSION} with continual backpropagation, at the paper's scale",
         (
             Picture("scr-cbp-sgd", ("SGD, step size 0.01",)),
@@ -113,7 +113,7 @@ ENTRIES = (
         "scr-cbp-laptop",
         "scr-cbp",
         ("scr-cbp",),
-        "laptop: 70,000 examples, 30 runs",
+        "laptop: 70,000 examples, tanh and ReLU alone, 30 runs",
         f"{REGRESSION} at laptop scale",
         (
             Picture("scr-cbp-laptop-sgd", ("SGD, step size 0.01",)),
@@ -157,8 +157,6 @@ ENTRIES = (
         ),
         folder="hundred-units",
         tasks=320,
-        # It looks at a quarter of the tasks: of all 800 that is the 200th, of these the 80th.
-        without=("mnist-methods/adam-loses-diversity-quickly",),
     ),
     Entry(
         "hundred-units-change",
@@ -167,6 +165,14 @@ ENTRIES = (
         "21 to 28 of 48 million examples, 100 units a layer, 8 runs",
         "Permuted MNIST with 100 units a layer: how often the task changes",
         so_far=True,
+    ),
+    Entry(
+        "cbp-variants",
+        "examples/cbp_variants.py",
+        (),
+        "40 tasks, 100 units a layer, 3 runs",
+        "Continual backpropagation in variants",
+        (Picture("cbp-variants", ("Variants, and L2",)),),
     ),
     Entry(
         "two-thousand-units",

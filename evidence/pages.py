@@ -31,7 +31,7 @@ COUNTED = {
 _NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER}) \[({_NUMBER}), ({_NUMBER})\]")
 _RUNS = re.compile(r" \((\d+) runs?\)")
-_EXPECTED = re.compile(r", expected (above|below) 0$")
+_EXPECTED = re.compile(r", expected (above|below) 0(?![.\d])")
 
 
 @dataclass(frozen=True)
@@ -215,17 +215,17 @@ def shorten(evidence: str) -> str:
     Example:
         >>> shorten("BP: 0.12345 [0.1, 0.15] (8 runs), expected above 0; L2: 0.2 [0.1, 0.3] (8 runs), expected above 0")
         'BP: 0.123 [0.1, 0.15]; L2: 0.2 [0.1, 0.3]; expected above 0, 8 runs'
+        >>> shorten("BP: 0.2 [0.1, 0.3] (8 runs), expected above 0.01; L2: 0.2 [0.1, 0.3] (8 runs), expected above 0")
+        'BP: 0.2 [0.1, 0.3], expected above 0.01; L2: 0.2 [0.1, 0.3], expected above 0; 8 runs'
     """
     pieces = evidence.replace("; the interval crosses that bound", " (undecided)").split("; ")
     pieces = [_ESTIMATE.sub(lambda found: _round(found), piece) for piece in pieces]
     common = []
-    sides = {found[1] for piece in pieces if (found := _EXPECTED.search(piece.removesuffix(" (undecided)")))}
-    if len(sides) == 1 and sum(", expected" in piece for piece in pieces) == sum(
-        f", expected {side} 0" in piece for piece in pieces for side in sides
-    ):
-        (side,) = sides
-        pieces = [piece.replace(f", expected {side} 0", "") for piece in pieces]
-        common.append(f"expected {side} 0")
+    found = [_EXPECTED.search(piece) for piece in pieces if ", expected" in piece]
+    sides = {one[1] if one else "" for one in found}
+    if len(sides) == 1 and "" not in sides:
+        pieces = [_EXPECTED.sub("", piece) for piece in pieces]
+        common.append(f"expected {sides.pop()} 0")
     counts = set(_RUNS.findall(evidence))
     if len(counts) == 1:
         pieces = [_RUNS.sub("", piece) for piece in pieces]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DIGITS = {"x": 9, "y": 4, "low": 4, "high": 4}
 """Of the numbers in charts; more than a picture shows."""
-_ABSENT = re.compile(r"not in these results|\b0 runs\)")
+_ABSENT = re.compile(r"not in these results|\b0 runs\)|a share of it means something")
 """What the library's verdicts say of a comparison for which there are no runs."""
 
 

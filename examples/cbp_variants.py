@@ -15,7 +15,7 @@ import pandas as pd
 
 from neoteny.engine.sweep import Chosen, Setting, Sweep
 from neoteny.experiments import mnist_learners as learners
-from neoteny.experiments.mnist_trends import draw_over_tasks, for_each, is_above, trend
+from neoteny.experiments.mnist_trends import Trend, draw_over_tasks, for_each, is_above, trend
 from neoteny.methods import L2, SGD, ContinualBackprop
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
@@ -71,32 +71,37 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     ]
 
 
-def _ends_above(frame: pd.DataFrame, first: str, second: str) -> Verdict:
-    better, worse = (trend(frame, "accuracy", variant=name).last for name in (first, second))
-    return is_above(better, worse, f"accuracy of {first} less {second} at the end")
+def _settled(frame: pd.DataFrame, variant: str) -> pd.Series:
+    """Each run's mean accuracy over the second half of the tasks."""
+    tasks = trend(frame, "accuracy", variant=variant).tasks
+    return Trend(tasks[tasks.index >= len(tasks) // 2]).mean
+
+
+def _is_better(frame: pd.DataFrame, first: str, second: str) -> Verdict:
+    return is_above(_settled(frame, first), _settled(frame, second), f"accuracy of {first} less {second}")
 
 
 def _none_reaches(frame: pd.DataFrame) -> Verdict:
-    return for_each(VARIANTS, lambda name: _ends_above(frame, ALONE, name))
+    return for_each(VARIANTS, lambda name: _is_better(frame, ALONE, name))
 
 
 claims = (
     Claim(
         "no-variant-reaches-l2",
-        "With 100 units a layer every variant of CBP ends below L2 at its best strength.",
+        "With 100 units a layer every variant of CBP is below L2 at its best strength, over the later half of tasks.",
         "Section 6",
         _none_reaches,
     ),
     Claim(
         "correction-helps",
-        "CBP ends higher with its correction of the biases than without.",
+        "CBP is better with its correction of the biases than without.",
         "Section 6",
-        lambda frame: _ends_above(frame, "as in the text", "biases not corrected"),
+        lambda frame: _is_better(frame, "as in the text", "biases not corrected"),
     ),
     Claim(
         "both-beat-l2",
-        "CBP and L2 together end above L2 alone.",
+        "CBP and L2 together are better than L2 alone.",
         "Section 6",
-        lambda frame: _ends_above(frame, BOTH, ALONE),
+        lambda frame: _is_better(frame, BOTH, ALONE),
     ),
 )

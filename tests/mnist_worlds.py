@@ -212,7 +212,7 @@ METHODS_CASES = {
     "norm-dies-after-200-tasks": Case({("Online norm", "dead_units"): (0.0, 0.1, 0.3)}, tasks=400),
     "adam-scores-poorly": Case({("Adam", "weight_magnitude"): (0.02, 0.03)}),
     "adam-rank-falls-furthest": Case({("Adam", "effective_rank"): (500, 350)}),
-    "adam-loses-diversity-quickly": Case({("Adam", "effective_rank"): (500, 250, 10)}),
+    "adam-loses-diversity-quickly": Case({("Adam", "effective_rank"): (500, 250, 10)}, tasks=400),
     # It ends above its first task, but far below what it had reached ten tasks later.
     "cbp-keeps-its-level": Case({("CBP", "accuracy"): (0.80, *np.linspace(0.96, 0.88, 40))}, tasks=400),
     "cbp-does-not-degrade": Case({("CBP", "accuracy"): (0.91, 0.955, 0.93)}),

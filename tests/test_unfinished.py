@@ -225,6 +225,7 @@ def test_some_methods_are_trained_alone_and_the_rest_later(
     assert cli.main(["status", str(out)]) == 0
     said = capsys.readouterr().out
     assert "0 runs finished, 6 of 6 planned left (0 not begun)." in said
+    assert "Left for later by --methods: BP." in said
     assert "--methods CBP" in said  # the command that goes on
     # Another method in between: what CBP has so far still counts, as it does once it has finished.
     assert run(experiment, *SLOW, "--out", out, "--methods", "BP") == 0
@@ -232,7 +233,9 @@ def test_some_methods_are_trained_alone_and_the_rest_later(
     assert counts.to_dict() == {"BP": 2 * 3 * 4, "CBP": 2 * 3 * 2}
     assert run(experiment, *SLOW, "--out", out, "--methods", " CBP , CBP") == 0
     assert cli.main(["status", str(out)]) == 0
-    assert "12 runs finished, 0 of 6 planned left" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "12 runs finished, 0 of 12 planned left" in said
+    assert "Left for later" not in said
     assert Results.open(out).parts()[0]["resumed"] + Results.open(out).parts()[1]["resumed"] == 1
     assert set(Results.open(out).frame()["method"]) == {"BP", "CBP"}
 

@@ -29,7 +29,7 @@ STEP_SIZE = 0.003
 SHORTER = Chosen(
     "number of tasks and of runs",
     f"{TASKS} tasks, {RUNS} runs of each setting",
-    "The paper's 800 tasks and 30 runs of this network would take days on one GPU.",
+    "The paper's 800 tasks and 30 runs of this network would take a day on one GPU.",
 )
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import shlex
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,12 +126,15 @@ class Launch:
         if self.sweep.selection is not None:
             each, count = " and ".join(self.sweep.selection.by), self.sweep.selection.more_runs
             more = f"Then the best setting of each {each} gets {count} more runs."
-        path = self.experiment.path
+        path, before = self.experiment.path, self.results.plan()
+        # What an earlier command set out to do is still wanted where this one only says which methods come first.
+        still = before["runs"] if self.options.methods and before["settings"] == self.settings else []
+        planned = dict.fromkeys([*still, *(run.run_id for run in self.wanted)])
         self.results.write_plan(
             {
-                "runs": [run.run_id for run in self.wanted],
+                "runs": list(planned),
                 "settings": self.settings,
-                "left_out": self._left_out(),
+                "left_out": self._left_out(planned),
                 "more": more,
                 "command": shlex.join(["neoteny", *self._arguments()]),
                 "folder": "" if path is None else str(path.resolve().parent),
@@ -143,11 +147,12 @@ class Launch:
                 "now, or were trained by another path (see --kernel); they are kept, and reports leave them out."
             )
 
-    def _left_out(self) -> list[str]:
-        """Methods of the experiment that this command leaves for later."""
-        every = self.experiment.make_sweep(self.options.scale).settings
-        here = {setting.method for setting in self.sweep.settings}
-        return [method for method in dict.fromkeys(setting.method for setting in every) if method not in here]
+    def _left_out(self, planned: Collection[str]) -> list[str]:
+        """Methods of the experiment of which nothing is planned yet."""
+        every = self.experiment.make_sweep(self.options.scale)
+        first = runs_of(every, every.settings, self.kernel, range(1))
+        begun = {run.setting.method for run in first if run.run_id in planned}
+        return list(dict.fromkeys(run.setting.method for run in first if run.setting.method not in begun))
 
     def _arguments(self) -> list[str]:
         """What was asked for, as arguments of another process or for the person who goes on with it."""

@@ -86,7 +86,7 @@ def check_small_loss(rows: pd.DataFrame, what: str) -> Verdict:
     early, loss = take_early(rows), find_loss(rows)
     if above(estimate(early)).outcome is not Outcome.HOLDS:
         return Verdict(
-            Outcome.INCONCLUSIVE, f"{what}, early tasks: {estimate(early)}; a share of it says something above 0 only"
+            Outcome.INCONCLUSIVE, f"{what}, early tasks: {estimate(early)}; a share of it means something above 0 only"
         )
     share = f"{SMALL_LOSS:g} of the early {estimate(early)}"
     return below(paired(loss, SMALL_LOSS * early), what=f"{what}, early tasks less last tasks less {share}")

@@ -82,7 +82,7 @@ def _is_better(frame: pd.DataFrame, first: str, second: str) -> Verdict:
 
 
 def _none_reaches(frame: pd.DataFrame) -> Verdict:
-    return for_each(VARIANTS, lambda name: _is_better(frame, ALONE, name))
+    return for_each(tuple(VARIANTS), lambda name: _is_better(frame, ALONE, name))
 
 
 claims = (

@@ -55,7 +55,7 @@ def keep(root: Path, views: Sequence[Entry], largest_whole: int = LARGEST_WHOLE)
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     try:
-        _copy(root, results, new, entry, command)
+        _copy(results, new, entry, command)
         whole = measure(new) <= largest_whole
         if whole and not Results.open(new).frame(so_far=True).equals(results.frame(so_far=True)):
             raise EvidenceError(f"{source}, once copied, does not read back to the same table; nothing was kept.")
@@ -96,13 +96,13 @@ def measure(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in _COMMITTED)
 
 
-def _copy(root: Path, results: Results, to: Path, entry: Entry, command: str) -> None:
+def _copy(results: Results, to: Path, entry: Entry, command: str) -> None:
     """Copy what counts: no checkpoints, locks or report, and of progress that of unfinished runs with results."""
     shutil.copyfile(results.root / "experiment.json", to / "experiment.json")
     folder = str(Path(entry.run).parent) if entry.own_file else ""
     write_json(to / "plan.json", {**results.plan(), "command": command, "folder": folder})
     if entry.own_file:  # as it is now: its claims may have been mended since the runs
-        shutil.copyfile(root / entry.run, to / "experiment.py")
+        (to / "experiment.py").symlink_to(Path("../..") / entry.run)
     for tables, about in TABLES.items():
         for table in sorted((results.root / tables).glob("[0-9a-f]*.parquet")):
             described = results.root / about / f"{table.stem}.json"

@@ -136,8 +136,8 @@ def _make_report(results: Results, experiment: Experiment, so_far: bool, tasks: 
     if frame.empty:
         from neoteny.engine.errors import StoreError
 
-        what = "runs with a finished task" if so_far else "finished runs (--so-far counts unfinished ones too)"
-        raise StoreError(f"{results.root} has no {what} yet; `neoteny status {results.root}` says how far it is.")
+        what = "runs with a finished task yet" if so_far else "finished runs yet (--so-far counts unfinished ones too)"
+        raise StoreError(f"{results.root} has no {what}; `neoteny status {results.root}` says how far it is.")
     sweep = experiment.make_sweep(results.about["scale"])
     charts = experiment.draw(frame)
     table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)

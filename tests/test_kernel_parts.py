@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,11 +205,11 @@ def test_the_cpu_kernels_words_are_the_references(seed: int, step: int, row: int
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_cuda_kernels_words_are_the_references() -> None:
     cupy = pytest.importorskip("cupy")
-    from neoteny.kernels.cuda_plan import Cut
+    from neoteny.kernels.cuda_plan import Cut, Team
     from neoteny.kernels.cuda_source import source
 
     specification = Specification((22, 5, 1), 0, 0, 0)
-    text = source(specification, Cut.of(specification, 8, False), 8, False, [0.0])
+    text = source(specification, Cut.of(specification, 8, False, Team.of(specification)), 8, False, [0.0])
     text += """
     extern "C" __global__ void words(u64 seed, u32 row, int step, u32 purpose, u32 block, u32 *out) {
         Words found = philox(seed, row, step, purpose, block);
@@ -229,3 +231,28 @@ def test_the_cuda_kernels_words_are_the_references() -> None:
             )
             function((1,), (1,), arguments)
             assert tuple(map(int, out.get())) == philox.words(seed, step, code, row, block)
+
+
+@pytest.mark.parametrize(
+    ("options", "blocks_per_multiprocessor"),
+    [
+        ({"optimizer": 2}, 1),
+        ({"optimizer": 1}, 1),
+        ({"optimizer": 0, "noise": True}, 2),
+        ({"optimizer": 2, "utility": 0}, 1),
+    ],
+)
+def test_a_cluster_has_room_for_all_weights_of_a_medium_network_that_changes_everywhere(
+    options: dict[str, Any], blocks_per_multiprocessor: int
+) -> None:
+    from neoteny.kernels.cuda_plan import HOPPER, Cut, Team
+
+    specification = Specification((784, 100, 100, 100, 10), 0, 1, **options)
+    team = Team.of(specification)
+    assert team.keeps
+    assert team.blocks == 8
+    cut = Cut.of(specification, 4, True, team)
+    assert all(place >= 0 for place in cut.desk.offsets["MATRIX"][:-1])  # the last is shared by rows
+    assert cut.shared_bytes * blocks_per_multiprocessor <= HOPPER.multiprocessor_bytes
+    assert Team.of(Specification((784, 100, 100, 100, 10), 0, 1, 0)).blocks == 1  # plain SGD touches little of it
+    assert not Team.of(specification, dataclasses.replace(HOPPER, clusters=False)).keeps

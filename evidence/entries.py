@@ -101,7 +101,7 @@ ENTRIES = (
         "scr-cbp-paper",
         "scr-cbp",
         ("scr-cbp",),
-        "the paper's 3 million examples, 30 to 100 runs; no shrink and perturb",
+        "the paper's 3 million examples, 100 runs; no shrink and perturb",
         f"{REGRESSION} with continual backpropagation, at the paper's scale",
         (
             Picture("scr-cbp-sgd", ("SGD, step size 0.01",)),

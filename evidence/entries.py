@@ -38,7 +38,6 @@ class Entry:
             first of them by its own name.
         so_far: whether unfinished runs count, as far as they are (`neoteny claims --so-far`).
         tasks: how many of the first tasks of each run count, finished or not (`neoteny claims --tasks`); None: all.
-        without: claims that it is no judge of, by their names.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Entry:
     folder: str = ""
     so_far: bool = False
     tasks: int | None = None
-    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", self.folder or self.name)

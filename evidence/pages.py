@@ -82,11 +82,11 @@ def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings
                 (name, claim)
                 for name in entry.judges
                 for claim in suite[name].claims
-                if judged.name in (claim.name, f"{name}-{claim.name}", f"{name}/{claim.name}")
+                if judged.name in (claim.name, f"{name}/{claim.name}")
             ]
             if len(homes) > 1:
                 homes = [(name, claim) for name, claim in homes if claim.source == judged.source]
-            if not judged.tested or judged.name in entry.without:
+            if not judged.tested:
                 continue
             if not homes:
                 own.setdefault(entry.name, []).append(Line(entry, judged))

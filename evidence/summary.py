@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neoteny.commands import find_experiment, read_frame
+from neoteny.engine.episodes import CURVE
 from neoteny.engine.files import read_json, write_atomically
 from neoteny.engine.store import Results
-from neoteny.engine.tables import CURVE
 from neoteny.report.chart import Chart, Series
 from neoteny.report.claim import Claim, Outcome, Verdict
 
@@ -65,7 +65,6 @@ class Summary:
     missing: tuple[str, ...]
     seconds: float
     machines: tuple[str, ...]
-    paths: tuple[str, ...]
     verdicts: tuple[Judged, ...]
     charts: tuple[Chart, ...]
 
@@ -98,7 +97,6 @@ def summarise(results: Results, command: str, so_far: bool = False, tasks: int |
         machines=tuple(
             sorted({part["machine"] for part in parts} or {one["path"].rpartition(" on ")[2] for one in begun})
         ),
-        paths=tuple(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
         verdicts=tuple(_record(claim, experiment.judge(claim, frame), scale) for claim in experiment.claims),
         charts=tuple(experiment.draw(frame)),
     )
@@ -140,7 +138,7 @@ def read_summary(path: Path) -> Summary:
     content["charts"] = tuple(
         Chart(**{**chart, "series": tuple(_read_series(one) for one in chart["series"])}) for chart in content["charts"]
     )
-    for name in ("unfinished", "missing", "machines", "paths"):
+    for name in ("unfinished", "missing", "machines"):
         content[name] = tuple(content[name])
     return Summary(**content)
 

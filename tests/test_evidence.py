@@ -138,8 +138,6 @@ def test_entries_name_what_exists(publish: ModuleType) -> None:
         assert (ROOT / entry.run).is_file() if entry.own_file else entry.run in experiments.NAMES
         first = next(one for one in entries if one.folder == entry.folder)
         assert (first.name, first.run, first.options) == (entry.folder, entry.run, entry.options)
-        summary = sys.modules["keeping"].find_kept(ROOT, entry)
-        assert summary is None or set(entry.without) <= {judged.name for judged in summary.verdicts}
 
 
 def test_what_is_kept_is_small_names_no_machine_and_is_drawn(publish: ModuleType) -> None:
@@ -289,7 +287,7 @@ def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it(publish: Mod
         "b": judged,
         "c": dataclasses.replace(judged, name=f"mnist-methods/{claim.name}", outcome="does not hold"),
     }
-    empty = summary.Summary("", "", "", 0, 0, 0, (), (), 0.0, (), (), (), ())
+    empty = summary.Summary("", "", "", 0, 0, 0, (), (), 0.0, (), (), ())
     summaries = {name: dataclasses.replace(empty, verdicts=(one,)) for name, one in verdicts.items()}
     findings = pages.find(mine, summaries)
     assert findings.verdict("mnist-methods", claim) == "holds"
@@ -302,9 +300,6 @@ def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it(publish: Mod
     assert findings.verdict("mnist-methods", claim) == "does not hold"
     assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["c", "b"]
     mine[2] = dataclasses.replace(mine[2], folder="b")  # a view of the folder that has judged it whole
-    findings = pages.find(mine, summaries)
-    assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b"]
-    mine[2] = dataclasses.replace(mine[2], folder="c", without=(f"mnist-methods/{claim.name}",))
     findings = pages.find(mine, summaries)
     assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b"]
 

@@ -32,7 +32,10 @@ STOPPED = 130
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that a run needs, checked: the data is there, the folder is ours."""
+    """Everything that a run needs, checked: the data is there, the folder is ours.
+
+    `every` has one run of each setting, also of those that --methods leaves for later.
+    """
 
     options: argparse.Namespace
     experiment: Experiment
@@ -42,7 +45,7 @@ class Launch:
     device: torch.device
     kernel: str
     wanted: list[Run]
-    settings: list[str]
+    every: list[Run]
 
     def carry_out(self) -> int:
         """Run everything that is left, in this process or in several; returns the exit status."""
@@ -128,12 +131,13 @@ class Launch:
             more = f"Then the best setting of each {each} gets {count} more runs."
         path, before = self.experiment.path, self.results.plan()
         # What an earlier command set out to do is still wanted where this one only says which methods come first.
-        still = before["runs"] if self.options.methods and before["settings"] == self.settings else []
+        settings = sorted({setting_digest(run.configuration) for run in self.every})
+        still = before["runs"] if self.options.methods and before["settings"] == settings else []
         planned = dict.fromkeys([*still, *(run.run_id for run in self.wanted)])
         self.results.write_plan(
             {
                 "runs": list(planned),
-                "settings": self.settings,
+                "settings": settings,
                 "left_out": self._left_out(planned),
                 "more": more,
                 "command": shlex.join(["neoteny", *self._arguments()]),
@@ -149,10 +153,8 @@ class Launch:
 
     def _left_out(self, planned: Collection[str]) -> list[str]:
         """Methods of the experiment of which nothing is planned yet."""
-        every = self.experiment.make_sweep(self.options.scale)
-        first = runs_of(every, every.settings, self.kernel, range(1))
-        begun = {run.setting.method for run in first if run.run_id in planned}
-        return list(dict.fromkeys(run.setting.method for run in first if run.setting.method not in begun))
+        begun = {run.setting.method for run in self.every if run.run_id in planned}
+        return list(dict.fromkeys(run.setting.method for run in self.every if run.setting.method not in begun))
 
     def _arguments(self) -> list[str]:
         """What was asked for, as arguments of another process or for the person who goes on with it."""
@@ -175,8 +177,7 @@ def prepare(options: argparse.Namespace) -> Launch:
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
     device = running.choose_device(options.device, sweep)
     kernel = running.choose_kernel(options.kernel, device)
-    every = runs_of(sweep, sweep.settings, kernel, range(1))  # also the settings that --methods leaves for later
-    settings = sorted({setting_digest(run.configuration) for run in every})
+    every = runs_of(sweep, sweep.settings, kernel, range(1))
     streams = running.open_problems(sweep, options.data)
     about = {
         "experiment": experiment.name,
@@ -189,7 +190,7 @@ def prepare(options: argparse.Namespace) -> Launch:
     sweep = _keep_methods(sweep, options.methods)
     wanted = runs_of(sweep, sweep.settings, kernel)
     results = Results.create(root, about, None if experiment.path is None else experiment.path.read_bytes())
-    return Launch(options, experiment, sweep, results, streams, device, kernel, wanted, settings)
+    return Launch(options, experiment, sweep, results, streams, device, kernel, wanted, every)
 
 
 def _keep_methods(sweep: Sweep, names: str | None) -> Sweep:

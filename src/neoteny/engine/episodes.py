@@ -15,6 +15,8 @@ from torch import Tensor
 
 from neoteny.problems.problem import Problem
 
+CURVE = ".curve"
+"""How the names of metrics end that have several points a task, numbered through."""
 _BY_POINT = ("return", "length", "episodes", "reward", "steps")
 
 
@@ -93,7 +95,7 @@ class Record:
         steps = int(self._sums["steps"].sum())
         found: dict[str, Tensor] = {}
         columns = self._by_task()
-        columns |= {f"{name}.curve": values for name, values in self._behaviour(self._sums).items()}
+        columns |= {f"{name}{CURVE}": values for name, values in self._behaviour(self._sums).items()}
         for name, values in columns.items():
             numbers = np.arange(len(values))
             reached = (numbers + 1) * (self._tasks * self._task_steps) <= steps * len(values)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neoteny.engine.episodes import CURVE
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -17,9 +19,6 @@ if TYPE_CHECKING:
     from neoteny.engine.agents import AgentTraining
     from neoteny.engine.stacks import StackOfRuns
     from neoteny.engine.training import Training
-
-CURVE = ".curve"
-"""How the names of metrics end that have several points a task, numbered through."""
 
 
 def make_table(runs: StackOfRuns, training: Training | AgentTraining) -> pa.Table:

@@ -16,10 +16,10 @@ from keeping import EvidenceError
 from summary import Judged, Summary
 
 from neoteny import experiments
-from neoteny.engine.progress import format_seconds
 from neoteny.engine.sweep import nearest
 from neoteny.experiments import Experiment
 from neoteny.report.claim import Claim, Outcome
+from neoteny.report.statistics import say_count
 
 NOT_TESTED = "not tested"
 COUNTED = {
@@ -193,22 +193,6 @@ def write_verdicts(summary: Summary) -> str:
     return "\n".join(["| claim | verdict | what was measured |", "|---|---|---|", *rows])
 
 
-def write_facts(summary: Summary, entry: Entry) -> str:
-    """How one folder was made and how far it is, for its section."""
-    claims = " ".join(["neoteny claims", f"results/{entry.folder}", *entry.view_options])
-    runs = f"{summary.finished:,} runs"
-    if summary.finished < summary.planned:
-        runs = f"{summary.finished:,} of {summary.planned:,} runs finished"
-    said = [
-        f"{runs}{f', {summary.diverged} of them diverged' if summary.diverged else ''}",
-        *([f"unfinished: {'; '.join(summary.unfinished)}"] if summary.unfinished else []),
-        *([f"nothing of {', '.join(summary.missing)}"] if summary.missing else []),
-        f"{format_seconds(summary.seconds)} of training, summed over stacks, on {'; '.join(summary.machines)}",
-    ]
-    part = f"The first {entry.tasks:,} tasks of each run. " if entry.tasks else ""
-    return f"```\n{summary.command}\n{claims}\n```\n\n{part}{'; '.join(said)}."
-
-
 def shorten(evidence: str) -> str:
     """The numbers of a verdict for a table: three digits, and what all of its pieces have in common once.
 
@@ -230,7 +214,7 @@ def shorten(evidence: str) -> str:
     if len(counts) == 1:
         pieces = [_RUNS.sub("", piece) for piece in pieces]
         (count,) = counts
-        common.append(f"{count} run{'s' if count != '1' else ''}")
+        common.append(say_count(int(count), "run"))
     return "; ".join([*pieces, ", ".join(common)] if common else pieces)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from entries import ENTRIES, Entry
 from keeping import LARGEST_EVIDENCE, EvidenceError, find_kept, is_whole, keep, measure, write_command
-from pages import Findings, find, write_claims, write_facts, write_overview, write_verdicts
+from pages import Findings, find, write_claims, write_overview, write_verdicts
 from pictures import choose_pictures, draw
 from summary import Summary
 
@@ -27,7 +27,7 @@ from neoteny.engine.sweep import nearest
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST_FIGURES = 3_000_000
 """Bytes of all of docs/figures."""
-_BLOCK = re.compile(r"(<!-- (claims|verdicts|facts)(?: ([\w-]+))?: begin -->\n)(.*?)(<!-- \2(?: \3)?: end -->)", re.S)
+_BLOCK = re.compile(r"(<!-- (claims|verdicts)(?: ([\w-]+))?: begin -->\n)(.*?)(<!-- \2(?: \3)?: end -->)", re.S)
 
 
 def publish(root: Path, entries: Sequence[Entry] = ENTRIES, figures: bool = True) -> list[Path]:
@@ -48,7 +48,7 @@ def publish(root: Path, entries: Sequence[Entry] = ENTRIES, figures: bool = True
     sections = re.findall(r"^#+ (.+)$", page, re.M)
     written = {
         root / "docs" / "claims.md": write_claims(findings, sections).encode(),
-        root / "docs" / "results.md": fill_blocks(page, entries, summaries, findings, sections).encode(),
+        root / "docs" / "results.md": fill_blocks(page, summaries, findings, sections).encode(),
     }
     if figures:
         written |= _draw_all(root / "docs" / "figures", entries, summaries)
@@ -58,33 +58,28 @@ def publish(root: Path, entries: Sequence[Entry] = ENTRIES, figures: bool = True
     return changed
 
 
-def fill_blocks(
-    page: str, entries: Sequence[Entry], summaries: dict[str, Summary], findings: Findings, sections: Sequence[str]
-) -> str:
-    """Fill what stands between marks: the table of all claims, and the facts or the verdicts of a folder.
+def fill_blocks(page: str, summaries: dict[str, Summary], findings: Findings, sections: Sequence[str]) -> str:
+    """Fill what stands between marks: the table of all claims, and the verdicts of a folder.
 
-    A block is `<!-- claims: begin -->` to `<!-- claims: end -->`, or `<!-- facts NAME: begin -->` or
-    `<!-- verdicts NAME: begin -->` with its end.
+    A block is `<!-- claims: begin -->` to `<!-- claims: end -->`, or `<!-- verdicts NAME: begin -->` with its end.
     """
 
     def fill(block: re.Match[str]) -> str:
         begin, kind, name, _, end = block.groups()
         if kind == "claims":
             return f"{begin}{write_overview(findings, sections)}\n{end}"
-        entry = next((one for one in entries if one.name == name), None)
-        if entry is None or name not in summaries:
+        if name not in summaries:
             raise EvidenceError(
                 f"docs/results.md has a block {kind!r} of {name!r}, of which nothing is kept."
                 f"{nearest(name or '', list(summaries))} Keep it with `python evidence/publish.py --keep {name}`."
             )
-        text = write_verdicts(summaries[name]) if kind == "verdicts" else write_facts(summaries[name], entry)
-        return f"{begin}{text}\n{end}"
+        return f"{begin}{write_verdicts(summaries[name])}\n{end}"
 
     filled, count = _BLOCK.subn(fill, page)
     if count != page.count(": begin -->") or "<!-- claims: begin -->" not in page:
         raise EvidenceError(
             "docs/results.md must have the block <!-- claims: begin --> ... <!-- claims: end -->, and every mark of "
-            "the kinds claims, verdicts NAME and facts NAME its end; one is missing, misspelt or without its end."
+            "the kinds claims and verdicts NAME its end; one is missing, misspelt or without its end."
         )
     return filled
 

@@ -1,4 +1,4 @@
-"""The summary of a results folder: its verdicts, its charts and how it was made, small enough to be committed.
+"""The summary of a results folder: its verdicts, its charts and the command that makes it, small enough to be committed.
 
 `keeping.py` makes one for each view of a folder (with the library's own judging and drawing) and writes it as JSON;
 pages and figures are made from summaries alone, so that they need no folder that is too large for the repository.
@@ -12,22 +12,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neoteny.commands import find_experiment, read_frame
-from neoteny.engine.episodes import CURVE
 from neoteny.engine.files import read_json, write_atomically
 from neoteny.engine.store import Results
 from neoteny.report.chart import Chart, Series
-from neoteny.report.claim import Claim, Outcome, Verdict
-
-if TYPE_CHECKING:
-    import pandas as pd
+from neoteny.report.claim import Claim, Coverage, Outcome, Verdict
 
 DIGITS = {"x": 9, "y": 4, "low": 4, "high": 4}
 """Of the numbers in charts; more than a picture shows."""
-_ABSENT = re.compile(r"not in these results|\b0 runs\)|a share of it means something")
-"""What the library's verdicts say of a comparison for which there are no runs."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +43,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Summary:
-    """What pages and figures need to know of a view of a results folder.
-
-    `unfinished` says of the runs that count without being finished how far they are, `missing` names the methods of the
-    experiment without runs that count.
-    """
+    """What pages and figures need to know of a view of a results folder."""
 
     experiment: str
     scale: str
     command: str
     finished: int
     planned: int
-    diverged: int
-    unfinished: tuple[str, ...]
-    missing: tuple[str, ...]
-    seconds: float
-    machines: tuple[str, ...]
     verdicts: tuple[Judged, ...]
     charts: tuple[Chart, ...]
 
@@ -78,47 +63,22 @@ def summarise(results: Results, command: str, so_far: bool = False, tasks: int |
         so_far, tasks: as their options.
     """
     experiment = find_experiment(results)
-    scale = results.about["scale"]
     frame = read_frame(results, experiment, so_far, tasks)
-    parts, plan = results.parts(), results.plan()["runs"]
-    finished = results.finished_runs()
-    begun = _find_unfinished(results, frame)
-    methods = dict.fromkeys(setting.method for setting in experiment.make_sweep(scale).settings)
+    plan, finished = results.plan()["runs"], results.finished_runs()
     return Summary(
         experiment=experiment.name,
-        scale=scale,
+        scale=results.about["scale"],
         command=command,
         finished=len(finished.intersection(plan)) if plan else len(finished),
         planned=len(plan) or len(finished),
-        diverged=sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"]),
-        unfinished=tuple(_say_how_far(one, frame) for one in begun),
-        missing=tuple(method for method in methods if method not in set(frame["method"])),
-        seconds=round(sum(one["seconds"] for one in [*parts, *begun]), 1),
-        machines=tuple(
-            sorted({part["machine"] for part in parts} or {one["path"].rpartition(" on ")[2] for one in begun})
-        ),
-        verdicts=tuple(_record(claim, experiment.judge(claim, frame), scale) for claim in experiment.claims),
+        verdicts=tuple(_record(claim, experiment.judge(claim, frame)) for claim in experiment.claims),
         charts=tuple(experiment.draw(frame)),
     )
 
 
-def _find_unfinished(results: Results, frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """What is known of the stacks whose runs count without being finished."""
-    runs = set(frame["run_id"].unique()) - results.finished_runs()
-    return [one for _, one in sorted(results.progress().items()) if runs.intersection(one["runs"])]
-
-
-def _say_how_far(one: dict[str, Any], frame: pd.DataFrame) -> str:
-    mine = frame[frame["run_id"].isin(one["runs"]) & ~frame["metric"].str.endswith(CURVE)]
-    runs = mine["run_id"].nunique()
-    counted = f"{runs} run{'s' if runs != 1 else ''}"
-    return f"{one['name']}: {counted}, the first {mine['task'].max() + 1:,} tasks of {one['tasks']:,}"
-
-
-def _record(claim: Claim, verdict: Verdict, scale: str) -> Judged:
-    absent = [bool(_ABSENT.search(piece)) for piece in verdict.evidence.split("; ")]
-    tested = not all(absent) and (claim.scale != "paper" or scale == "paper")
-    partly = tested and any(absent) and verdict.outcome is Outcome.INCONCLUSIVE
+def _record(claim: Claim, verdict: Verdict) -> Judged:
+    tested = verdict.coverage is not Coverage.NOTHING
+    partly = verdict.coverage is Coverage.PART and verdict.outcome is Outcome.INCONCLUSIVE
     return Judged(claim.name, claim.statement, claim.source, str(verdict.outcome), verdict.evidence, tested, partly)
 
 
@@ -138,8 +98,6 @@ def read_summary(path: Path) -> Summary:
     content["charts"] = tuple(
         Chart(**{**chart, "series": tuple(_read_series(one) for one in chart["series"])}) for chart in content["charts"]
     )
-    for name in ("unfinished", "missing", "machines"):
-        content[name] = tuple(content[name])
     return Summary(**content)
 
 

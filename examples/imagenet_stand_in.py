@@ -39,7 +39,7 @@ from neoteny.report.claim import Claim
 if TYPE_CHECKING:
     import pandas as pd
 
-TASKS, EPOCHS, RUNS = 60, 100, 5
+TASKS, EPOCHS, RUNS = 150, 100, 5
 TRAIN_IMAGES, TEST_IMAGES = 450, 100
 STEP_SIZES = (0.03, 0.01, 0.003, 0.001, 0.1)
 BASELINE_STEP_SIZES = (0.01, 0.003, 0.001)

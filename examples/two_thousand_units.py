@@ -21,7 +21,7 @@ from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Verdict
 
-WIDTH, TASKS, RUNS = 2000, 10, 3
+WIDTH, TASKS, RUNS = 2000, 50, 3
 STEP_SIZES = (0.01, 0.003)
 STEP_SIZE = 0.003
 """Of all methods where they are compared."""

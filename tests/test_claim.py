@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 
+import pandas as pd
 import pytest
 from frames import make_frame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neoteny.report.claim import Claim, Outcome, Verdict, above, all_of, any_of, below, near
+from neoteny.experiments.mnist_trends import agrees, is_small_share
+from neoteny.experiments.windows import most_of
+from neoteny.report.claim import Claim, Coverage, Outcome, Verdict, above, all_of, any_of, below, near
 from neoteny.report.statistics import Estimate, estimate, per_run, select
 
 HOLDS, FAILS, OPEN = Outcome.HOLDS, Outcome.FAILS, Outcome.INCONCLUSIVE
@@ -87,8 +90,34 @@ def test_all_and_any_over_every_pair_of_outcomes() -> None:
 
 
 def test_nothing_to_judge_is_inconclusive() -> None:
-    for combine in (all_of, any_of):
-        assert combine([]) == Verdict(OPEN, "not in these results")
+    for combine in (all_of, any_of, most_of):
+        assert combine([]) == Verdict(OPEN, "not in these results", Coverage.NOTHING)
+
+
+@pytest.mark.parametrize("combine", [all_of, any_of, most_of])
+def test_a_verdict_says_how_much_of_what_it_compares_had_runs(combine) -> None:
+    there, absent = above(make_estimate(0.3, 0.5)), above(estimate([]))
+    assert (there.coverage, absent.coverage) == (Coverage.WHOLE, Coverage.NOTHING)
+    assert above(estimate([1.0])).coverage is Coverage.WHOLE  # too few are not none
+    assert combine([there, there]).coverage is Coverage.WHOLE
+    assert combine([absent, absent]).coverage is Coverage.NOTHING
+    some = combine([there, absent])
+    assert some.coverage is Coverage.PART
+    assert combine([some, there]).coverage is combine([some, absent]).coverage is Coverage.PART
+
+
+def test_a_share_of_nothing_and_a_verdict_turned_round_keep_what_had_no_runs() -> None:
+    none, some, zero = (pd.Series(values, dtype=float) for values in ([], [0.9, 1.0, 1.1], [-1.0, 0.0, 1.0]))
+    for part, whole, coverage in (
+        (none, none, Coverage.NOTHING),
+        (none, zero, Coverage.NOTHING),
+        (some, none, Coverage.NOTHING),
+        (some, zero, Coverage.WHOLE),  # has runs, and is undecided all the same
+        (zero, some, Coverage.WHOLE),
+    ):
+        verdict = is_small_share(part, whole, 0.1, "loss")
+        assert (verdict.outcome, verdict.coverage) == (OPEN, coverage), verdict.evidence
+    assert agrees(estimate(none), 0.1, "BP").coverage is Coverage.NOTHING
 
 
 def make_claim(scale: str = "any") -> Claim:
@@ -108,9 +137,9 @@ def test_a_claim_judges_a_frame() -> None:
 def test_a_claim_about_the_papers_numbers_needs_the_papers_scale() -> None:
     laptop = make_frame([("BP", {}, {"error": 0.5})], scale="laptop")
     verdict = make_claim("paper").judge(laptop)
-    assert verdict == Verdict(OPEN, "needs the paper's scale; these runs are laptop")
+    assert verdict == Verdict(OPEN, "needs the paper's scale; these runs are laptop", Coverage.NOTHING)
     assert make_claim("paper").judge(make_frame([("BP", {}, {"error": 0.5})])).outcome == HOLDS
 
 
 def test_no_results_are_inconclusive() -> None:
-    assert make_claim().judge(make_frame([])) == Verdict(OPEN, "no finished runs")
+    assert make_claim().judge(make_frame([])) == Verdict(OPEN, "no finished runs", Coverage.NOTHING)

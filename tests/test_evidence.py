@@ -17,7 +17,8 @@ import pytest
 
 from neoteny import cli, experiments
 from neoteny.engine.store import Results
-from neoteny.report.claim import Outcome, Verdict
+from neoteny.report.claim import above, all_of, below
+from neoteny.report.statistics import estimate
 
 for package in ("matplotlib", "PIL", "pyarrow", "scipy"):
     pytest.importorskip(package, reason=f"{package} draws and reads what is published (the extra suite)")
@@ -33,9 +34,7 @@ WHOLE = [
 """Folders whose tables are kept, each with the summaries of its views."""
 SMALL = "eight-hundred-tasks"
 """Kept whole, from a file of examples/, two runs: what the tests of keeping take."""
-BEGUN = "hundred-units-change"
-"""Kept whole, and none of its runs has finished."""
-QUICK = (SMALL, BEGUN)
+QUICK = (SMALL, "hundred-units-change")
 MODULES = ("entries", "summary", "keeping", "pages", "pictures", "publish")
 
 
@@ -70,8 +69,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "docs" / "results.md").write_text(
         "# Results\n\n<!-- claims: begin -->\nold\n<!-- claims: end -->\n\n"
         "## Eight hundred tasks of online permuted MNIST\n\n"
-        f"Written by hand.\n<!-- facts {SMALL}: begin -->\n<!-- facts {SMALL}: end -->\n"
-        f"<!-- verdicts {SMALL}: begin -->\n<!-- verdicts {SMALL}: end -->\n"
+        f"Written by hand.\n<!-- verdicts {SMALL}: begin -->\n<!-- verdicts {SMALL}: end -->\n"
     )
     return tmp_path
 
@@ -212,7 +210,6 @@ def test_publishing_twice_changes_nothing_and_leaves_prose_alone(publish: Module
     page = before["results.md"].decode()
     assert "\nWritten by hand.\n" in page
     assert "\nold\n" not in page
-    assert "2 runs; " in page  # facts
     assert "fewer than 3 runs" in page.partition("verdicts")[2]
     assert publish.publish(root, entries) == []
     assert read_all(root / "docs") == before
@@ -267,7 +264,7 @@ def test_mistakes_name_what_was_meant(publish: ModuleType, root: Path, capsys: p
     page.write_text(page.read_text().replace("<!-- claims: end -->", ""))
     with pytest.raises(ValueError, match="must have the block"):
         publish.publish(root, entries)
-    marks = [f"<!-- {kind}: {end} -->" for kind in ("claims", "facts eight") for end in ("begin", "end")]
+    marks = [f"<!-- {kind}: {end} -->" for kind in ("claims", "verdicts eight") for end in ("begin", "end")]
     page.write_text("\n".join(marks))
     with pytest.raises(ValueError, match="of which nothing is kept"):
         publish.publish(root, entries)
@@ -287,7 +284,7 @@ def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it(publish: Mod
         "b": judged,
         "c": dataclasses.replace(judged, name=f"mnist-methods/{claim.name}", outcome="does not hold"),
     }
-    empty = summary.Summary("", "", "", 0, 0, 0, (), (), 0.0, (), (), ())
+    empty = summary.Summary("", "", "", 0, 0, (), ())
     summaries = {name: dataclasses.replace(empty, verdicts=(one,)) for name, one in verdicts.items()}
     findings = pages.find(mine, summaries)
     assert findings.verdict("mnist-methods", claim) == "holds"
@@ -308,47 +305,45 @@ def test_what_a_verdict_lacks_runs_for_is_said(publish: ModuleType) -> None:
     """All of it: not tested. Some of it: in part, unless the rest decides."""
     record = sys.modules["summary"]._record
     claim = experiments.load("mnist-methods").claims[0]
-    there, crossing = "L2: 1 [0.5, 2] (8 runs), expected above 0", "; the interval crosses that bound"
-    absent, none = "S&P: not in these results", "S&P, late: nan (0 runs), but what it is compared with: nan (0 runs)"
-    for evidence, outcome, tested, partly in (
-        (absent, Outcome.INCONCLUSIVE, False, False),
-        (f"{absent}; {none}", Outcome.INCONCLUSIVE, False, False),
-        (f"{there}{crossing}", Outcome.INCONCLUSIVE, True, False),
-        (f"{there}; {absent}", Outcome.INCONCLUSIVE, True, True),
-        (f"{there}; {none}", Outcome.INCONCLUSIVE, True, True),
-        (f"{there}; {absent}", Outcome.FAILS, True, False),
-        (there, Outcome.HOLDS, True, False),
+    there, absent = above(estimate([0.9, 1.0, 1.1])), above(estimate([]))
+    undecided, against = above(estimate([-1.0, 0.0, 1.0])), below(estimate([0.9, 1.0, 1.1]))
+    for verdicts, tested, partly in (
+        ([absent], False, False),
+        ([absent, absent], False, False),
+        ([], False, False),
+        ([undecided], True, False),
+        ([there, absent], True, True),
+        ([there, against, absent], True, False),
+        ([there], True, False),
     ):
-        judged = record(claim, Verdict(outcome, evidence), "laptop")
-        assert (judged.tested, judged.partly) == (tested, partly), evidence
+        judged = record(claim, all_of(verdicts))
+        assert (judged.tested, judged.partly) == (tested, partly), judged.evidence
 
 
-def test_views_of_a_folder_stand_beside_each_other_and_say_what_is_unfinished(publish: ModuleType, root: Path) -> None:
-    shutil.copytree(EVIDENCE / BEGUN, root / "results" / BEGUN)
-    shutil.copy(ROOT / "examples" / "hundred_units_change.py", root / "examples")
-    (whole,) = [entry for entry in publish.ENTRIES if entry.name == BEGUN]
-    part = dataclasses.replace(whole, name=f"{BEGUN}-20", so_far=False, tasks=20)
-    kept = publish.keep(root, [whole, part])
-    assert {path.name for path in kept.iterdir() if path.suffix != ".json"} == {
-        "experiment.py",
-        "progress",
-        "unfinished",
-    }
-    assert {path.name for path in kept.glob("summary*")} == {"summary.json", "summary-20.json"}
-    seen = {entry.name: sys.modules["keeping"].find_kept(root, entry) for entry in (whole, part)}
-    assert all(judged.tested for summary in seen.values() for judged in summary.verdicts)
-    lengths = {name: max(len(one.x) for one in summary.charts[0].series) for name, summary in seen.items()}
-    assert lengths[part.name] == 20 < lengths[BEGUN]
-    facts = {entry.name: sys.modules["pages"].write_facts(seen[entry.name], entry) for entry in (whole, part)}
-    assert f"\nneoteny claims results/{BEGUN} --so-far\n" in facts[BEGUN]
-    assert "0 of 24 runs finished; unfinished: BP" in facts[BEGUN]
-    assert re.search(r"change_every=1000000\): 8 runs, the first 28 tasks of 48[;.]", facts[BEGUN])
-    assert f"\nneoteny claims results/{BEGUN} --tasks 20\n" in facts[part.name]
-    assert "The first 20 tasks of each run. 0 of 24" in facts[part.name]
-    assert re.search(r"change_every=10000\): 8 runs, the first 20 tasks of 4,800[;.]", facts[part.name])
+def test_views_of_a_folder_stand_beside_each_other_and_unfinished_runs_are_kept(
+    publish: ModuleType, root: Path
+) -> None:
+    results = root / "results" / SMALL
+    (results / "unfinished").mkdir()
+    (described,) = [path for path in (results / "parts").glob("*.json") if '"CBP' in path.read_text()]
+    described.with_suffix(".parquet").rename(results / "unfinished" / f"{described.stem}.parquet")
+    described.rename(results / "progress" / described.name)
+    (finished,) = [entry for entry in publish.ENTRIES if entry.name == SMALL]
+    so_far = dataclasses.replace(finished, name=f"{SMALL}-so-far", so_far=True)
+    part = dataclasses.replace(finished, name=f"{SMALL}-20", tasks=20)
+    views = [finished, so_far, part]
+    kept = publish.keep(root, views)
+    folders = {path.name for path in kept.iterdir() if path.is_dir()}
+    assert folders == {"parts", "progress", "unfinished"}
+    assert {path.name for path in kept.glob("summary*")} == {view.summary for view in views}
+    seen = [sys.modules["keeping"].find_kept(root, view) for view in views]
+    assert [len(summary.charts[0].series) for summary in seen] == [1, 2, 2]
+    assert [judged.tested for summary in seen for judged in summary.verdicts] == [False, True, True]
+    lengths = [max(len(one.x) for one in summary.charts[0].series) for summary in seen]
+    assert lengths[0] == lengths[1] > lengths[2] == 20
     before = read_all(kept)
     shutil.rmtree(root / "results")
-    publish.keep(root, [whole, part])
+    publish.keep(root, views)
     assert read_all(kept) == before
 
 

@@ -190,19 +190,18 @@ def _facts(results: Results) -> dict[str, str]:
 
 def _describe_part(frame: pd.DataFrame, results: Results, metric: str, tasks: int | None) -> dict[str, str]:
     """What is shown that is not all of all runs; `metric` is one that every task has."""
+    from neoteny.report.statistics import say_count
+
     facts = {"Tasks shown": f"the first {tasks} of each run that has them"} if tasks is not None else {}
     rows = frame[(frame["metric"] == metric) & ~frame["run_id"].isin(results.finished_runs())]
     runs = rows.groupby(["setting", "run_id"]).size().groupby(level="setting").agg(["count", "min", "max"])
     if len(runs):
         facts["Unfinished"] = "; ".join(
-            f"{setting}, {_count(count, 'run')} with {'' if least == most else f'{least} to '}{_count(most, 'task')}"
+            f"{setting}, {say_count(count, 'run')} with "
+            f"{'' if least == most else f'{least} to '}{say_count(most, 'task')}"
             for setting, count, least, most in runs.itertuples()
         )
     return facts
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def command_data(options: argparse.Namespace) -> int:

@@ -84,12 +84,12 @@ def _check_best(frame: pd.DataFrame) -> Verdict:
 def check_small_loss(rows: pd.DataFrame, what: str) -> Verdict:
     """Whether less than a tenth of the early return is lost; unanswered while that may be zero or less."""
     early, loss = take_early(rows), find_loss(rows)
-    if above(estimate(early)).outcome is not Outcome.HOLDS:
-        return Verdict(
-            Outcome.INCONCLUSIVE, f"{what}, early tasks: {estimate(early)}; a share of it means something above 0 only"
-        )
     share = f"{SMALL_LOSS:g} of the early {estimate(early)}"
-    return below(paired(loss, SMALL_LOSS * early), what=f"{what}, early tasks less last tasks less {share}")
+    verdict = below(paired(loss, SMALL_LOSS * early), what=f"{what}, early tasks less last tasks less {share}")
+    if above(estimate(early)).outcome is Outcome.HOLDS:
+        return verdict
+    evidence = f"{what}, early tasks: {estimate(early)}; a share of it means something above 0 only"
+    return Verdict(Outcome.INCONCLUSIVE, evidence, verdict.coverage)
 
 
 def _check_loses_less(frame: pd.DataFrame) -> Verdict:

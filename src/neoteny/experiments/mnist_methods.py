@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from neoteny.engine.sweep import Chosen, Sweep
-from neoteny.experiments import mnist_cbp_claims, mnist_known_claims
+from neoteny.experiments import mnist_cbp_claims, mnist_dropout_norm_adam_claims, mnist_known_claims
 from neoteny.experiments import mnist_learners as learners
 from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks
 from neoteny.experiments.scales import pick, scale_of
@@ -119,5 +119,5 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     ]
 
 
-claims = (*mnist_known_claims.CLAIMS, *mnist_cbp_claims.CLAIMS)
+claims = (*mnist_known_claims.CLAIMS, *mnist_dropout_norm_adam_claims.CLAIMS, *mnist_cbp_claims.CLAIMS)
 unchecked = (*mnist_known_claims.UNCHECKED, *mnist_cbp_claims.UNCHECKED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ import pandas as pd
 from neoteny.engine.sweep import Setting
 from neoteny.experiments import windows
 from neoteny.report.chart import Chart
-from neoteny.report.claim import FEWEST_RUNS, Outcome, Verdict, above, all_of, below
+from neoteny.report.claim import FEWEST_RUNS, Coverage, Outcome, Verdict, above, all_of, below
 from neoteny.report.statistics import Estimate, curve, estimate, paired, select
 
 BINS = 20
@@ -162,18 +162,18 @@ def is_negative(values: pd.Series, what: str) -> Verdict:
 
 def is_small_share(part: pd.Series, whole: pd.Series, share: float, what: str) -> Verdict:
     """Whether part is below a share of whole, in pairs; unanswered while whole itself may be zero or less."""
-    if above(estimate(whole)).outcome is not Outcome.HOLDS:
-        return Verdict(
-            Outcome.INCONCLUSIVE, f"{what}: {estimate(part)}, but what it is compared with: {estimate(whole)}"
-        )
-    return below(paired(part, share * whole), what=f"{what}, less {share:g} of {estimate(whole)}")
+    verdict = below(paired(part, share * whole), what=f"{what}, less {share:g} of {estimate(whole)}")
+    if above(estimate(whole)).outcome is Outcome.HOLDS:
+        return verdict
+    evidence = f"{what}: {estimate(part)}, but what it is compared with: {estimate(whole)}"
+    return Verdict(Outcome.INCONCLUSIVE, evidence, verdict.coverage)
 
 
 def differs(difference: Estimate, tolerance: float, what: str) -> Verdict:
     """Whether a difference is beyond a tolerance to either side; fails if its interval lies within."""
     evidence = f"{what}: {difference} against +-{tolerance:.3g}"
     if not difference.runs:
-        return Verdict(Outcome.INCONCLUSIVE, f"{what}: not in these results")
+        return Verdict(Outcome.INCONCLUSIVE, f"{what}: not in these results", Coverage.NOTHING)
     if difference.runs < FEWEST_RUNS or math.isnan(difference.mean):
         return Verdict(Outcome.INCONCLUSIVE, evidence)
     if difference.low > tolerance or difference.high < -tolerance:
@@ -186,7 +186,7 @@ def agrees(difference: Estimate, tolerance: float, what: str) -> Verdict:
     """Whether a difference is within a tolerance of zero: `differs` turned round."""
     turned = {Outcome.HOLDS: Outcome.FAILS, Outcome.FAILS: Outcome.HOLDS, Outcome.INCONCLUSIVE: Outcome.INCONCLUSIVE}
     verdict = differs(difference, tolerance, what)
-    return Verdict(turned[verdict.outcome], verdict.evidence)
+    return replace(verdict, outcome=turned[verdict.outcome])
 
 
 def for_each(values: Sequence[object], verdict_of: Callable[..., Verdict]) -> Verdict:

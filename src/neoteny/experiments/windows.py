@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neoteny.report.claim import FEWEST_RUNS, Outcome, Verdict, above
-from neoteny.report.statistics import Estimate, best_setting, paired, per_run
+from neoteny.report.claim import FEWEST_RUNS, Outcome, Verdict, above, combine
+from neoteny.report.statistics import Estimate, best_setting, paired, per_run, say_count
 
 Line = tuple[str, pd.DataFrame, dict[str, Any]]
 """A line still to be drawn: its name, its rows, options of its `Series`."""
@@ -137,12 +137,11 @@ def spread_over_settings(rows: pd.DataFrame) -> pd.Series:
 def most_of(verdicts: list[Verdict]) -> Verdict:
     """Holds if more than half hold, fails if so many fail that this cannot be."""
     outcomes = [verdict.outcome for verdict in verdicts]
-    evidence = "; ".join(verdict.evidence for verdict in verdicts) or "not in these results"
     if outcomes and 2 * outcomes.count(Outcome.HOLDS) > len(outcomes):
-        return Verdict(Outcome.HOLDS, evidence)
+        return combine(Outcome.HOLDS, verdicts)
     if outcomes and 2 * outcomes.count(Outcome.FAILS) >= len(outcomes):
-        return Verdict(Outcome.FAILS, evidence)
-    return Verdict(Outcome.INCONCLUSIVE, evidence)
+        return combine(Outcome.FAILS, verdicts)
+    return combine(Outcome.INCONCLUSIVE, verdicts)
 
 
 def count_runs(frame: pd.DataFrame) -> str:
@@ -151,4 +150,4 @@ def count_runs(frame: pd.DataFrame) -> str:
     if counts.empty:
         return "no runs"
     low, high = int(counts.min()), int(counts.max())
-    return f"{low} run{'s' if low != 1 else ''}" if low == high else f"{low} to {high} runs"
+    return say_count(low, "run") if low == high else f"{low} to {high} runs"

@@ -23,12 +23,21 @@ class Outcome(enum.StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+class Coverage(enum.Enum):
+    """How much of what a claim compares the results have runs of."""
+
+    WHOLE = "all of it"
+    PART = "some of it"
+    NOTHING = "none of it"
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome with the numbers and the interval behind it."""
+    """An outcome with the numbers and the interval behind it, and whether anything was without runs."""
 
     outcome: Outcome
     evidence: str
+    coverage: Coverage = Coverage.WHOLE
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,11 @@ class Claim:
     def judge(self, frame: pd.DataFrame) -> Verdict:
         """The verdict on these results."""
         if frame.empty:
-            return Verdict(Outcome.INCONCLUSIVE, "no finished runs")
+            return Verdict(Outcome.INCONCLUSIVE, "no finished runs", Coverage.NOTHING)
         scales = set(frame["scale"].unique())
         if self.scale == "paper" and scales != {"paper"}:
-            return Verdict(Outcome.INCONCLUSIVE, f"needs the paper's scale; these runs are {', '.join(sorted(scales))}")
+            evidence = f"needs the paper's scale; these runs are {', '.join(sorted(scales))}"
+            return Verdict(Outcome.INCONCLUSIVE, evidence, Coverage.NOTHING)
         return self.check(frame)
 
 
@@ -73,8 +83,9 @@ def above(difference: Estimate, threshold: float = 0.0, what: str = "") -> Verdi
     """Whether a difference is above a threshold: holds or fails when its whole interval is on one side.
 
     Example:
-        >>> above(Estimate(0.5, 0.4, 0.6, 30), what="CBP minus BP")
-        Verdict(outcome=<Outcome.HOLDS: 'holds'>, evidence='CBP minus BP: 0.5 [0.4, 0.6] (30 runs), expected above 0')
+        >>> verdict = above(Estimate(0.5, 0.4, 0.6, 30), what="CBP minus BP")
+        >>> print(verdict.outcome, verdict.evidence, sep="; ")
+        holds; CBP minus BP: 0.5 [0.4, 0.6] (30 runs), expected above 0
     """
     return _judge(difference, threshold, math.inf, f"above {threshold:g}", what)
 
@@ -102,7 +113,7 @@ def _judge(value: Estimate, least: float, most: float, expected: str, what: str)
     """Holds if the interval lies within (least, most), fails if it lies without, else inconclusive."""
     subject = f"{what}: " if what else ""
     if value.runs == 0:
-        return Verdict(Outcome.INCONCLUSIVE, f"{subject}not in these results")
+        return Verdict(Outcome.INCONCLUSIVE, f"{subject}not in these results", Coverage.NOTHING)
     evidence = f"{subject}{value}, expected {expected}"
     if math.isnan(value.mean):
         return Verdict(Outcome.INCONCLUSIVE, f"{subject}some of {value.runs} runs diverged, expected {expected}")
@@ -118,16 +129,21 @@ def _judge(value: Estimate, least: float, most: float, expected: str, what: str)
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     """Holds if all hold, fails if one fails."""
     outcomes = [verdict.outcome for verdict in verdicts]
-    evidence = "; ".join(verdict.evidence for verdict in verdicts) or "not in these results"
     if not outcomes or (Outcome.FAILS not in outcomes and Outcome.INCONCLUSIVE in outcomes):
-        return Verdict(Outcome.INCONCLUSIVE, evidence)
-    return Verdict(Outcome.FAILS if Outcome.FAILS in outcomes else Outcome.HOLDS, evidence)
+        return combine(Outcome.INCONCLUSIVE, verdicts)
+    return combine(Outcome.FAILS if Outcome.FAILS in outcomes else Outcome.HOLDS, verdicts)
 
 
 def any_of(verdicts: Sequence[Verdict]) -> Verdict:
     """Holds if one holds, fails if all fail."""
     outcomes = [verdict.outcome for verdict in verdicts]
-    evidence = "; ".join(verdict.evidence for verdict in verdicts) or "not in these results"
     if not outcomes or (Outcome.HOLDS not in outcomes and Outcome.INCONCLUSIVE in outcomes):
-        return Verdict(Outcome.INCONCLUSIVE, evidence)
-    return Verdict(Outcome.HOLDS if Outcome.HOLDS in outcomes else Outcome.FAILS, evidence)
+        return combine(Outcome.INCONCLUSIVE, verdicts)
+    return combine(Outcome.HOLDS if Outcome.HOLDS in outcomes else Outcome.FAILS, verdicts)
+
+
+def combine(outcome: Outcome, verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict of this outcome with the evidence of several; of none: with nothing."""
+    coverages = {verdict.coverage for verdict in verdicts} or {Coverage.NOTHING}
+    coverage = coverages.pop() if len(coverages) == 1 else Coverage.PART
+    return Verdict(outcome, "; ".join(verdict.evidence for verdict in verdicts) or "not in these results", coverage)

@@ -34,10 +34,20 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.runs < 2:
-            return f"{self.mean:.4g} ({self.runs} run{'s' if self.runs != 1 else ''})"
+            return f"{self.mean:.4g} ({say_count(self.runs, 'run')})"
         if math.isnan(self.mean):
             return f"diverged ({self.runs} runs)"
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}] ({self.runs} runs)"
+
+
+def say_count(number: int, what: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> say_count(1, "run"), say_count(8, "run")
+        ('1 run', '8 runs')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def estimate(values: Sequence[float] | np.ndarray | pd.Series, level: float = 0.95) -> Estimate:

@@ -1,4 +1,4 @@
-"""The summary of a results folder: its verdicts, its charts and the command that makes it, small enough to be committed.
+"""The summary of a results folder: its verdicts, its charts and its command, small enough to be committed.
 
 `keeping.py` makes one for each view of a folder (with the library's own judging and drawing) and writes it as JSON;
 pages and figures are made from summaries alone, so that they need no folder that is too large for the repository.

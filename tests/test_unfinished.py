@@ -244,6 +244,36 @@ def test_some_methods_are_trained_alone_and_the_rest_later(
     assert Results.open(out).frame().equals(Results.open(whole).frame())
 
 
+def test_each_method_may_be_trained_by_another_path(
+    tmp_path: Path, run: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where one method is too slow for the machine that had the others; the path asked for last counts."""
+    pytest.importorskip("numba", reason="without numba there is one path alone")
+    experiment, out = write_small(tmp_path / "small.py"), tmp_path / "out"
+
+    def find() -> dict[tuple[str, str], int]:
+        """The runs in the results by method and path."""
+        parts = Results.open(out).parts()
+        path = {one["run_id"]: one["configuration"]["kernel"] for part in parts for one in part["runs"]}
+        runs = Results.open(out).frame()[["method", "run_id"]].drop_duplicates()
+        return runs.groupby(["method", runs["run_id"].map(path)]).size().to_dict()
+
+    def status() -> str:
+        capsys.readouterr()
+        assert cli.main(["status", str(out)]) == 0
+        return capsys.readouterr().out
+
+    assert run(experiment, *SLOW, "--out", out) == 0
+    assert run(experiment, "--out", out, "--methods", "CBP") == 0
+    assert find() == {("BP", "reference"): 6, ("CBP", "cpu"): 6}
+    assert "18 runs finished, 0 of 12 planned left" in status()
+    assert "Left for later" not in status()
+    assert run(experiment, *SLOW, "--out", out, "--methods", "CBP") == 0
+    assert find() == {("BP", "reference"): 6, ("CBP", "reference"): 6}
+    assert run(experiment, "--out", out) == 0  # all methods: one path for all of them
+    assert find() == {("BP", "cpu"): 6, ("CBP", "cpu"): 6}
+
+
 def test_a_wrong_method_is_named_with_the_nearest_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

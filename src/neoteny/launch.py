@@ -7,16 +7,17 @@ import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from neoteny import experiments
 from neoteny.engine import running
 from neoteny.engine.errors import Stopped
-from neoteny.engine.identity import setting_digest
+from neoteny.engine.identity import run_ids, setting_digest, setting_digests
 from neoteny.engine.progress import Display
 from neoteny.engine.stacks import Run, describe, runs_of
 from neoteny.engine.stopping import StopFlag
@@ -130,14 +131,12 @@ class Launch:
             each, count = " and ".join(self.sweep.selection.by), self.sweep.selection.more_runs
             more = f"Then the best setting of each {each} gets {count} more runs."
         path, before = self.experiment.path, self.results.plan()
-        # What an earlier command set out to do is still wanted where this one only says which methods come first.
-        settings = sorted({setting_digest(run.configuration) for run in self.every})
-        still = before["runs"] if self.options.methods and before["settings"] == settings else []
-        planned = dict.fromkeys([*still, *(run.run_id for run in self.wanted)])
+        settings = self._settings(set(before["settings"]))
+        planned = dict.fromkeys([*self._still_wanted(before, settings), *(run.run_id for run in self.wanted)])
         self.results.write_plan(
             {
                 "runs": list(planned),
-                "settings": settings,
+                "settings": sorted(settings),
                 "left_out": self._left_out(planned),
                 "more": more,
                 "command": shlex.join(["neoteny", *self._arguments()]),
@@ -151,9 +150,35 @@ class Launch:
                 "now, or were trained by another path (see --kernel); they are kept, and reports leave them out."
             )
 
+    def _settings(self, before: set[str]) -> set[str]:
+        """The settings that count, by their digests.
+
+        Those of methods that --methods leaves out stay what an earlier command had, on another device it may be.
+        """
+        now = {setting.method for setting in self.sweep.settings}
+        found: set[str] = set()
+        for run in self.every:
+            kept = set() if run.setting.method in now else before & setting_digests(run.configuration)
+            found |= kept or {setting_digest(run.configuration)}
+        return found
+
+    def _still_wanted(self, before: Mapping[str, Any], settings: Collection[str]) -> list[str]:
+        """The runs that an earlier command set out to do, where this one only says which methods come first."""
+        known = {one for run in self.every for one in setting_digests(run.configuration)}
+        if not self.options.methods or not known.issuperset(before["settings"]):
+            return []
+        if set(before["settings"]) == settings:
+            return before["runs"]
+        more = self.sweep.selection.more_runs if self.sweep.selection else 0
+        instead: set[str] = set()  # the runs of these methods by any path: this command's come in their place
+        for setting in self.sweep.settings:
+            for run in runs_of(self.sweep, [setting], self.kernel, range((setting.runs or self.sweep.runs) + more)):
+                instead |= run_ids(run.configuration)
+        return [run for run in before["runs"] if run not in instead]
+
     def _left_out(self, planned: Collection[str]) -> list[str]:
         """Methods of the experiment of which nothing is planned yet."""
-        begun = {run.setting.method for run in self.every if run.run_id in planned}
+        begun = {run.setting.method for run in self.every if not run_ids(run.configuration).isdisjoint(planned)}
         return list(dict.fromkeys(run.setting.method for run in self.every if run.setting.method not in begun))
 
     def _arguments(self) -> list[str]:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from neoteny.engine.paths import choose_path
+from neoteny.engine.paths import DESCRIPTIONS, choose_path
 from neoteny.engine.sweep import Network, Setting, Sweep
 
 RESULTS_VERSION = 1
@@ -76,6 +76,20 @@ def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[st
 def setting_digest(configuration: Mapping[str, Any]) -> str:
     """What stands for a configuration whatever its seed."""
     return digest({name: value for name, value in configuration.items() if name != "seed"})
+
+
+def setting_digests(configuration: Mapping[str, Any]) -> set[str]:
+    """What stands for a configuration whatever its seed, by each of the paths that may train it."""
+    return {setting_digest(one) for one in _by_every_path(configuration)}
+
+
+def run_ids(configuration: Mapping[str, Any]) -> set[str]:
+    """What stands for a configuration by each of the paths that may train it."""
+    return {digest(one) for one in _by_every_path(configuration)}
+
+
+def _by_every_path(configuration: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**configuration, "kernel": path} for path in DESCRIPTIONS]
 
 
 def digest(value: Any) -> str:

@@ -49,7 +49,7 @@ class Findings:
     suite: dict[str, Experiment]
     lines: dict[tuple[str, str], list[Line]]
     own: dict[str, list[Line]]
-    """Claims of folders that are none of the suite's, by folder."""
+    """Claims of folders that are none of the suite's, by name."""
 
     def verdict(self, experiment: str, claim: Claim) -> str:
         """The outcome that counts: that of the first line."""
@@ -88,13 +88,10 @@ def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings
                 homes = [(name, claim) for name, claim in homes if claim.source == judged.source]
             if not judged.tested:
                 continue
-            if not homes:
-                own.setdefault(entry.name, []).append(Line(entry, judged))
-                continue
-            name, claim = homes[0]
-            before = [line for line in lines[name, claim.name] if line.entry.folder == entry.folder]
+            found = lines[homes[0][0], homes[0][1].name] if homes else own.setdefault(judged.name, [])
+            before = [line for line in found if line.entry.folder == entry.folder]
             if all(line.judged.partly for line in before):
-                lines[name, claim.name].append(Line(entry, judged))
+                found.append(Line(entry, judged))
     for found in lines.values():
         found.sort(key=lambda line: line.judged.partly)
     return Findings(suite, lines, own)
@@ -182,13 +179,13 @@ def write_overview(findings: Findings, sections: Iterable[str]) -> str:
     return "\n".join(pieces)
 
 
-def write_verdicts(summary: Summary) -> str:
-    """The verdicts of one folder, for its section."""
+def write_verdicts(findings: Findings, name: str) -> str:
+    """The verdicts of one entry, for its section; of a further view of a folder those that the views before it lack."""
+    lines = [line for found in (*findings.lines.values(), *findings.own.values()) for line in found]
     rows = [
         f"| {_cell(one.statement)} ({_cell(one.source)}) | {_strong(one.outcome)} | "
         f"{_cell(shorten(one.evidence)).replace('; ', '<br>')} |"
-        for one in summary.verdicts
-        if one.tested
+        for one in (line.judged for line in lines if line.entry.name == name)
     ]
     return "\n".join(["| claim | verdict | what was measured |", "|---|---|---|", *rows])
 

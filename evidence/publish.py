@@ -73,7 +73,7 @@ def fill_blocks(page: str, summaries: dict[str, Summary], findings: Findings, se
                 f"docs/results.md has a block {kind!r} of {name!r}, of which nothing is kept."
                 f"{nearest(name or '', list(summaries))} Keep it with `python evidence/publish.py --keep {name}`."
             )
-        return f"{begin}{write_verdicts(summaries[name])}\n{end}"
+        return f"{begin}{write_verdicts(findings, name)}\n{end}"
 
     filled, count = _BLOCK.subn(fill, page)
     if count != page.count(": begin -->") or "<!-- claims: begin -->" not in page:

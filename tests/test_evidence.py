@@ -341,6 +341,10 @@ def test_views_of_a_folder_stand_beside_each_other_and_unfinished_runs_are_kept(
     assert [judged.tested for summary in seen for judged in summary.verdicts] == [False, True, True]
     lengths = [max(len(one.x) for one in summary.charts[0].series) for summary in seen]
     assert lengths[0] == lengths[1] > lengths[2] == 20
+    pages = sys.modules["pages"]
+    findings = pages.find(views, {view.name: summary for view, summary in zip(views, seen, strict=True)})
+    rows = [len(pages.write_verdicts(findings, view.name).splitlines()) - 2 for view in views]
+    assert rows == [0, 1, 0]  # the first that can judge it
     before = read_all(kept)
     shutil.rmtree(root / "results")
     publish.keep(root, views)

@@ -59,8 +59,8 @@ class Entry:
         """The file of its summary in its folder.
 
         Example:
-            >>> Entry("runs-320", "", (), "", "", folder="runs", tasks=320).summary
-            'summary-320.json'
+            >>> Entry("runs-67", "", (), "", "", folder="runs", tasks=67).summary
+            'summary-67.json'
         """
         if self.name == self.folder:
             return "summary.json"
@@ -233,10 +233,18 @@ ENTRIES = (
         tasks=67,
     ),
     Entry(
+        "imagenet-methods-laptop",
+        "imagenet-methods",
+        ("imagenet-methods",),
+        "laptop: 100 tasks of 100 updates, 5 runs",
+        "Continual ImageNet at laptop scale",
+        (Picture("imagenet-methods-laptop", ("Four methods on Continual ImageNet",)),),
+    ),
+    Entry(
         "imagenet-sweep-laptop",
         "imagenet-sweep",
         ("imagenet-sweep",),
-        "laptop: 50 tasks of 100 updates, 3 runs",
+        "laptop: 50 tasks of 100 updates, 3 to 5 runs",
         "Continual ImageNet at laptop scale",
         (
             Picture("imagenet-sweep-laptop-settings", ("Every setting",)),
@@ -286,11 +294,11 @@ NEEDS = {
     "3,000 updates; 270 runs, about a week on one H200.",
     "imagenet-sweep": "`neoteny run imagenet-sweep --scale paper`: 640 runs of 15 million updates and 20 more of each "
     "best setting, about 17 days on one H200. At laptop scale: 30 runs, some minutes on a GPU.",
-    "ant-methods": "`neoteny run ant-methods --scale paper`: 400 runs of 100 million steps, about 280 days of one "
-    "core. At laptop scale: 12 runs of 2 million steps, four hours of one core.",
-    "ant-utilities": "`neoteny run ant-utilities --scale paper`: 300 runs of 100 million steps, about 210 days of one "
-    "core. At laptop scale: 9 runs of 2 million steps, three hours of one core.",
-    "ant-sweep": "`neoteny run ant-sweep --scale paper`: 230 runs of 100 million steps, about 160 days of one core. At "
+    "ant-methods": "`neoteny run ant-methods --scale paper`: 400 runs of 100 million steps, about 330 days of one "
+    "core. At laptop scale: 12 runs of 2 million steps, five hours of one core.",
+    "ant-utilities": "`neoteny run ant-utilities --scale paper`: 300 runs of 100 million steps, about 250 days of one "
+    "core. At laptop scale: 9 runs of 2 million steps, some four hours of one core.",
+    "ant-sweep": "`neoteny run ant-sweep --scale paper`: 230 runs of 100 million steps, about 190 days of one core. At "
     "laptop scale: 30 runs of 1 million steps, five to seven hours of one core.",
 }
 """For each experiment of the suite, what it takes to test the claims that are not tested yet."""

@@ -173,7 +173,7 @@ def write_overview(findings: Findings, sections: Iterable[str]) -> str:
             where = _link(lines[0].entry, headings, "") if lines else f"[what it would take](claims.md#{name})"
             others = [one for one in lines[1:] if one.judged.outcome != verdict and not one.judged.partly]
             beside = "".join(f"; {one.judged.outcome} at {_link(one.entry, headings, '')}" for one in others)
-            stated = _cell(f"{claim.statement} ({claim.source})")
+            stated = _cell(f"{lines[0].judged.statement if lines else claim.statement} ({claim.source})")
             pieces.append(f"| {stated} | {_strong(verdict)} | {where}{beside} |")
         pieces += ["", "</details>"]
     return "\n".join(pieces)

@@ -35,7 +35,7 @@ COMPARED_DROPOUT = 0.1
 
 NARROWER = Chosen(
     "width and number of runs",
-    "100 units a layer, 8 runs of each setting",
+    "100 units a layer, 8 runs of each setting unless fewer were asked for",
     "The paper's networks have 2,000 units and up to 30 runs; these make 48 million examples a matter of minutes.",
 )
 COMPARED = Chosen(

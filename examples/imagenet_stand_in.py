@@ -60,8 +60,8 @@ LARGER = Chosen(
     "step sizes of backpropagation that are judged",
     f"{', '.join(f'{size:g}' for size in JUDGED)}, where Figure 1 has 0.01, 0.001 and 0.0001",
     f"a task has {EPOCHS * 2 * TRAIN_IMAGES // 100:,} updates, where the paper's has 3,000, and the loss goes with the "
-    "number and size of updates. From torch's small weights and a head of zeros the network leaves chance when step "
-    "size times updates is about five, which at 0.0001 takes tens of tasks: it is left out",
+    "number and size of updates. From torch's small weights and a head of zeros the network learns slowly at first, at "
+    "0.001 for some twenty tasks, which would be hundreds at 0.0001: it is left out",
 )
 
 

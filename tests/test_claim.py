@@ -98,7 +98,7 @@ def test_nothing_to_judge_is_inconclusive() -> None:
 def test_a_verdict_says_how_much_of_what_it_compares_had_runs(combine) -> None:
     there, absent = above(make_estimate(0.3, 0.5)), above(estimate([]))
     assert (there.coverage, absent.coverage) == (Coverage.WHOLE, Coverage.NOTHING)
-    assert above(estimate([1.0])).coverage is Coverage.WHOLE  # too few are not none
+    assert above(estimate([1.0])).coverage is Coverage.PART  # too few are not none
     assert combine([there, there]).coverage is Coverage.WHOLE
     assert combine([absent, absent]).coverage is Coverage.NOTHING
     some = combine([there, absent])

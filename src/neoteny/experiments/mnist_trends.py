@@ -174,7 +174,9 @@ def differs(difference: Estimate, tolerance: float, what: str) -> Verdict:
     evidence = f"{what}: {difference} against +-{tolerance:.3g}"
     if not difference.runs:
         return Verdict(Outcome.INCONCLUSIVE, f"{what}: not in these results", Coverage.NOTHING)
-    if difference.runs < FEWEST_RUNS or math.isnan(difference.mean):
+    if difference.runs < FEWEST_RUNS:
+        return Verdict(Outcome.INCONCLUSIVE, evidence, Coverage.PART)
+    if math.isnan(difference.mean):
         return Verdict(Outcome.INCONCLUSIVE, evidence)
     if difference.low > tolerance or difference.high < -tolerance:
         return Verdict(Outcome.HOLDS, evidence)

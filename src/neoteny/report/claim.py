@@ -24,7 +24,7 @@ class Outcome(enum.StrEnum):
 
 
 class Coverage(enum.Enum):
-    """How much of what a claim compares the results have runs of."""
+    """How much of what a claim compares the results have runs of; fewer than say anything are some."""
 
     WHOLE = "all of it"
     PART = "some of it"
@@ -118,7 +118,7 @@ def _judge(value: Estimate, least: float, most: float, expected: str, what: str)
     if math.isnan(value.mean):
         return Verdict(Outcome.INCONCLUSIVE, f"{subject}some of {value.runs} runs diverged, expected {expected}")
     if value.runs < FEWEST_RUNS:
-        return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; fewer than {FEWEST_RUNS} runs say nothing")
+        return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; fewer than {FEWEST_RUNS} runs say nothing", Coverage.PART)
     if least < value.low and value.high < most:
         return Verdict(Outcome.HOLDS, evidence)
     if value.high < least or value.low > most:

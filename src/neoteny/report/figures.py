@@ -127,7 +127,7 @@ def _draw_panel(panel: Axes, drawable: Drawable, looks: Sequence[Look]) -> None:
     for nth, (series, look) in enumerate(zip(chart.series, looks, strict=True)):
         colour = look.colour.light
         style: dict[str, Any] = {"color": colour, "linestyle": _DASHES[look.dash], "label": _plain(series.name)}
-        points = "o" if chart.markers or len(series.x) == 1 else ""
+        points = "o" if chart.markers or sum(map(math.isfinite, series.y)) == 1 else ""
         if chart.markers and len(series.low):
             below = [y - low for y, low in zip(series.y, series.low, strict=True)]
             above = [high - y for y, high in zip(series.y, series.high, strict=True)]

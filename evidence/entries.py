@@ -238,7 +238,7 @@ ENTRIES = (
         ("imagenet-methods",),
         "laptop: 100 tasks of 100 updates, 5 runs",
         "Continual ImageNet at laptop scale",
-        (Picture("imagenet-methods-laptop", ("Four methods on Continual ImageNet",)),),
+        (Picture("imagenet-methods-laptop", ("Continual ImageNet",)),),
     ),
     Entry(
         "imagenet-sweep-laptop",

@@ -117,6 +117,14 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "scr-variants",
+        "examples/scr_variants.py",
+        (),
+        "the paper's: 3 million examples; 30 runs",
+        f"{REGRESSION}: continual backpropagation in variants",
+        (Picture("scr-variants", ("Variants, and L2",)),),
+    ),
+    Entry(
         "scr-utilities-paper",
         "scr-utilities",
         ("scr-utilities",),

@@ -3,8 +3,8 @@
 With 100 units a layer, L2 regularisation at its best strength ends above continual backpropagation
 (`hundred_units.py`), which the paper's networks of 2,000 units do not show. This asks whether that hangs on what the
 paper's text and its public code do differently: the correction of the biases when a unit leaves, what the replacement
-rate is a share of, the maturity threshold; and what the two do together. Levels, not losses: both have settled after a
-few tasks, so that forty will do.
+rate is a share of, the maturity threshold, the utility, or on the ends of the paper's grids; and what the two do
+together. Levels, not losses: both have settled after a few tasks, so that forty will do.
 
     neoteny run examples/cbp_variants.py --scale laptop
 """
@@ -29,9 +29,10 @@ VARIANTS = {
     "rate of all units": {"count": "layer"},
     "maturity threshold 1000": {"maturity_threshold": 1000},
     "mean-corrected contribution": {"utility": "mean_corrected_contribution"},
+    "rate 1e-3": {"replacement_rate": 10 * RATE},
 }
 """Of continual backpropagation; the second is what the public code does, whose correction has no effect."""
-BOTH, ALONE = "CBP and L2", "L2"
+BOTH, ALONE, STRONGER = "CBP and L2", "L2", "L2 of strength 3e-3"
 
 FEWER = Chosen(
     "tasks and runs",
@@ -41,16 +42,19 @@ FEWER = Chosen(
 
 
 def sweep(scale: str) -> Sweep:
-    """Variants of CBP, L2 at the strength that is best for this width, and both together."""
+    """Variants of CBP, L2 at the best strength of the paper's grid for this width and beyond it, and both together."""
     smoke = scale == "smoke"
     layers = learners.layers(10 if smoke else WIDTH)
     optimizer, shrinking = SGD(STEP_SIZE), L2(STRENGTH)
     settings = [
-        Setting("CBP", layers, (optimizer, ContinualBackprop(RATE, **options)), {"variant": name})
+        Setting(
+            "CBP", layers, (optimizer, ContinualBackprop(**{"replacement_rate": RATE, **options})), {"variant": name}
+        )
         for name, options in VARIANTS.items()
     ]
     settings.append(Setting(BOTH, layers, (optimizer, shrinking, ContinualBackprop(RATE)), {"variant": BOTH}))
     settings.append(Setting(ALONE, layers, (optimizer, shrinking), {"variant": ALONE}))
+    settings.append(Setting(ALONE, layers, (optimizer, L2(3 * STRENGTH)), {"variant": STRONGER}))
     return Sweep(
         problem=PermutedMNIST(4, 40, source="synthetic") if smoke else PermutedMNIST(TASKS),
         settings=tuple(settings),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neoteny.report.axes import choose_log_ticks, prepare, share_caption
@@ -21,6 +21,7 @@ def make_chart(*series: Series, **options: bool) -> Chart:
 
 
 @given(st.lists(st.tuples(finite, st.floats(0, 1e6)), min_size=1, max_size=10))
+@example([(0.0, 0.0), (5e-324, 0.0)])
 def test_everything_on_a_logarithmic_axis_is_positive(points: list[tuple[float, float]]) -> None:
     y = [value for value, _ in points]
     line = Series("a", range(len(y)), y, [v - w for v, w in points], [v + w for v, w in points])

@@ -6,6 +6,7 @@ A `Chart` comes in, a `Drawable` goes to the page (`page`) and to print (`figure
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -154,7 +155,8 @@ def _has_positive(values: Iterable[Sequence[float]]) -> bool:
 
 def _find_floor(values: Iterable[Sequence[float]]) -> float:
     arrays = [np.asarray(one, dtype=np.float64) for one in values]
-    return float(min(array[array > 0].min() for array in arrays if (array > 0).any())) / 10
+    smallest = float(min(array[array > 0].min() for array in arrays if (array > 0).any()))
+    return max(smallest / 10, sys.float_info.min)  # a tenth of the smallest number of all would be zero
 
 
 def _clip(values: Sequence[float], floor: float) -> list[float]:

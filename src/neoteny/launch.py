@@ -164,11 +164,13 @@ class Launch:
 
     def _still_wanted(self, before: Mapping[str, Any], settings: Collection[str]) -> list[str]:
         """The runs that an earlier command set out to do, where this one only says which methods come first."""
-        known = {one for run in self.every for one in setting_digests(run.configuration)}
-        if not self.options.methods or not known.issuperset(before["settings"]):
+        if not self.options.methods or not before["runs"]:
             return []
         if set(before["settings"]) == settings:
             return before["runs"]
+        known = {one for run in self.every for one in setting_digests(run.configuration)}
+        if not known.issuperset(before["settings"]):  # of an earlier version of the experiment
+            return []
         more = self.sweep.selection.more_runs if self.sweep.selection else 0
         instead: set[str] = set()  # the runs of these methods by any path: this command's come in their place
         for setting in self.sweep.settings:

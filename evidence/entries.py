@@ -33,7 +33,6 @@ class Entry:
         scale: in words, for tables.
         section: the heading of `docs/results.md`.
         pictures: what is drawn; empty for one picture of every group of charts, as the report draws them.
-        options: of `neoteny run` beside --scale and --out.
         folder: in `evidence/` and in `results/`; the name if empty. Several entries may be views of one folder, the
             first of them by its own name.
         so_far: whether unfinished runs count, as far as they are (`neoteny claims --so-far`).
@@ -46,7 +45,6 @@ class Entry:
     scale: str
     section: str
     pictures: tuple[Picture, ...] = ()
-    options: str = ""
     folder: str = ""
     so_far: bool = False
     tasks: int | None = None
@@ -80,7 +78,6 @@ class Entry:
 REGRESSION = "Slowly-changing regression"
 MNIST = ("mnist-methods", "mnist-step-size", "mnist-sensitivity")
 CORRELATES = "What changes in the networks"
-ACCURACY = "Online accuracy of each method"
 
 ENTRIES = (
     Entry(
@@ -142,7 +139,7 @@ ENTRIES = (
         "800 tasks, 100 units a layer, 5 to 8 runs",
         "Permuted MNIST with 100 units a layer: seven methods, 800 tasks",
         (
-            Picture("hundred-units-accuracy", (ACCURACY,)),
+            Picture("hundred-units-accuracy", ("Online accuracy of each method",)),
             Picture("hundred-units-networks", (CORRELATES,)),
             Picture("hundred-units-step-sizes", ("Backpropagation at three step sizes",)),
             Picture("hundred-units-step-sizes-networks", ("What changes at three step sizes",)),
@@ -273,10 +270,6 @@ ENTRIES = (
     ),
 )
 
-_REST_OF_HUNDRED_UNITS = (
-    " With 100 units a layer, the other settings of shrink and perturb and of Adam: `neoteny run "
-    "examples/hundred_units.py`, half an hour of an H200 more than was spent."
-)
 # Estimates from the speeds in README: 14 us a run-update for 784-2000x3-10 on one H200 (Adam 69), so that 30 runs of
 # 800 tasks are 5.7 hours; 147 us for the convolutional network; 0.4 to 0.8 million updates of shrink and perturb a
 # second and core in regression; 1,200 to 1,600 steps of PPO.
@@ -295,13 +288,14 @@ NEEDS = {
     "mnist-methods": "`neoteny run mnist-methods --scale paper`: 210 runs of 48 million updates with 2,000 units a "
     "layer, about 62 hours on one H200: 5.7 for each method, 28 for Adam.",
     "mnist-sensitivity": "`neoteny run mnist-sensitivity --scale paper`: 249 runs of 48 million updates with 2,000 "
-    "units a layer, about 70 hours on one H200." + _REST_OF_HUNDRED_UNITS,
+    "units a layer, about 70 hours on one H200. With 100 units a layer, the other settings of shrink and perturb and "
+    "of Adam: `neoteny run examples/hundred_units.py`, half an hour of an H200 more than was spent.",
     "imagenet-bp": "`neoteny run imagenet-bp --scale paper`: 1,000 classes of 700 images and 2,000 tasks of 3,000 "
     "updates; 240 runs, about 40 hours on one H200 for the convolutional networks.",
     "imagenet-methods": "`neoteny run imagenet-methods --scale paper`: 1,000 classes of 700 images and 5,000 tasks of "
     "3,000 updates; 270 runs, about a week on one H200.",
     "imagenet-sweep": "`neoteny run imagenet-sweep --scale paper`: 640 runs of 15 million updates and 20 more of each "
-    "best setting, about 17 days on one H200. At laptop scale: 30 runs, some minutes on a GPU.",
+    "best setting, about 17 days on one H200.",
     "ant-methods": "`neoteny run ant-methods --scale paper`: 400 runs of 100 million steps, about 330 days of one "
     "core. At laptop scale: 12 runs of 2 million steps, five hours of one core.",
     "ant-utilities": "`neoteny run ant-utilities --scale paper`: 300 runs of 100 million steps, about 250 days of one "

@@ -87,8 +87,7 @@ def is_whole(root: Path, entry: Entry) -> bool:
 def write_command(entry: Entry, scale: str = "") -> str:
     """The command that makes a folder again; without the scale it guesses by the folder's name."""
     scale = scale or ("laptop" if entry.folder.endswith("-laptop") else "paper")
-    options = f" {entry.options}" if entry.options else ""
-    return f"neoteny run {entry.run} --scale {scale}{options} --out results/{entry.folder}"
+    return f"neoteny run {entry.run} --scale {scale} --out results/{entry.folder}"
 
 
 def measure(folder: Path) -> int:

@@ -136,7 +136,7 @@ def test_entries_name_what_exists(publish: ModuleType) -> None:
         assert set(entry.judges) <= set(experiments.NAMES)
         assert (ROOT / entry.run).is_file() if entry.own_file else entry.run in experiments.NAMES
         first = next(one for one in entries if one.folder == entry.folder)
-        assert (first.name, first.run, first.options) == (entry.folder, entry.run, entry.options)
+        assert (first.name, first.run) == (entry.folder, entry.run)
 
 
 def test_what_is_kept_is_small_names_no_machine_and_is_drawn(publish: ModuleType) -> None:

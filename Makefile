@@ -22,7 +22,7 @@ test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
 grid: $(STAMP)
-	PYTHONPATH=src:tests $(BIN)/python tests/kernel_grid.py --jobs $(JOBS) $(GRID)
+	PYTHONPATH=src:tests $(BIN)/python tests/support/kernel_grid.py --jobs $(JOBS) $(GRID)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -48,7 +48,7 @@ def main() -> None:
 
 def learn(wanted: tuple[str, int, int]) -> tuple[str, int, np.ndarray, float]:
     """One run: return, reward per step and length of its first and of its last episodes, (2, 3)."""
-    from neoteny.engine.running import settle
+    from neoteny.suite.running import settle
 
     settle()
     method, seed, steps = wanted

@@ -32,7 +32,7 @@ from online_table import Goal, Table
 from neoteny.methods import SGD, Adam, ContinualBackprop
 from neoteny.nets import ConvNet
 from neoteny.problems import ContinualImageNet
-from neoteny.problems.files import DataError
+from neoteny.problems.data.files import DataError
 
 CONV_RUNS = 30
 

@@ -14,11 +14,11 @@ from online_sides import Engine, Side, Times, World, alternate, engine, plain_lo
 from online_table import Goal, Table
 from online_traffic import bytes_at_least, cpu_bandwidth, gpu_bandwidth
 
-from neoteny.engine.measures import MEASURES, measure
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
 from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
-from neoteny.problems.files import DataError
+from neoteny.problems.data.files import DataError
+from neoteny.suite.measures import MEASURES, measure
 
 Part = tuple[str, Callable[[Table], None]]
 """A name and what prints it."""

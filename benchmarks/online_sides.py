@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from neoteny.engine.paths import make_path
+from neoteny.backends.backend import make_path
 from neoteny.methods.method import Method
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems.problem import Problem, Stream
-from neoteny.stacking import stack
+from neoteny.stacking.stack import stack
 
 WARM_UPDATES = 300
 """Past the maturity threshold of 100, so that units are being replaced."""

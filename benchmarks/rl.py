@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with_allocator_settings()
-    from neoteny.engine.running import settle
+    from neoteny.suite.running import settle
 
     settle()
     if arguments.worker is not None:
@@ -56,7 +56,7 @@ def compare_environments(blocks: int) -> float:
     import gymnasium
     import pybullet_envs_gymnasium  # noqa: F401  registers
 
-    from neoteny.problems.slippery_ant import SlipperyAntEnv
+    from neoteny.problems.ant.env import SlipperyAntEnv
 
     sides: dict[str, Any] = {
         "PyBullet, stock": gymnasium.make("AntBulletEnv-v0").unwrapped,
@@ -90,12 +90,12 @@ def take_steps(environment: Any, actions: np.ndarray) -> None:
 
 def make_training(method: str, seed: int) -> Any:
     """PPO, or Continual PPO, at its start."""
-    from neoteny.engine.ppo import PPO
-    from neoteny.engine.stacks import StackOfRuns, runs_of
-    from neoteny.engine.sweep import Setting, Sweep, network
     from neoteny.methods import Adam, ContinualBackprop
     from neoteny.nets import ActorCritic
     from neoteny.problems import SlipperyAnt
+    from neoteny.suite.rl.ppo import PPO
+    from neoteny.suite.stacks import StackOfRuns, runs_of
+    from neoteny.suite.sweep import Setting, Sweep, network
 
     after = {
         "PPO": (),

@@ -16,8 +16,8 @@ from typing import Any
 from entries import Entry
 from summary import Summary, read_summary, summarise, write_summary
 
-from neoteny.engine.files import read_json, write_json
-from neoteny.engine.store import Results
+from neoteny.suite.store.files import read_json, write_json
+from neoteny.suite.store.results import Results
 
 LARGEST_WHOLE = 2_000_000
 """Bytes; a folder above this is kept as its summary alone."""

@@ -16,10 +16,10 @@ from keeping import EvidenceError
 from summary import Judged, Summary
 
 from neoteny import experiments
-from neoteny.engine.sweep import nearest
 from neoteny.experiments import Experiment
 from neoteny.report.claim import Claim, Outcome
 from neoteny.report.statistics import say_count
+from neoteny.suite.sweep import nearest
 
 NOT_TESTED = "not tested"
 COUNTED = {

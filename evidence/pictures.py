@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from PIL import Image
 from summary import Summary
 
-from neoteny.engine.sweep import nearest
 from neoteny.report.axes import prepare
 from neoteny.report.chart import Chart
 from neoteny.report.figures import draw_figure
 from neoteny.report.palette import choose_looks
+from neoteny.suite.sweep import nearest
 
 WIDER, TALLER = 0.82, 0.92
 """Several panels side by side, against the report's size in inches; the letters of axes keep theirs."""

@@ -20,9 +20,9 @@ from pages import Findings, find, write_claims, write_overview, write_verdicts
 from pictures import choose_pictures, draw
 from summary import Summary
 
-from neoteny.commands import explain
-from neoteny.engine.files import write_atomically
-from neoteny.engine.sweep import nearest
+from neoteny.cli.show import explain
+from neoteny.suite.store.files import write_atomically
+from neoteny.suite.sweep import nearest
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST_FIGURES = 3_000_000

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from neoteny.commands import find_experiment, read_frame
-from neoteny.engine.files import read_json, write_atomically
-from neoteny.engine.store import Results
+from neoteny.cli.show import find_experiment, read_frame
 from neoteny.report.chart import Chart, Series
 from neoteny.report.claim import Claim, Coverage, Outcome, Verdict
+from neoteny.suite.store.files import read_json, write_atomically
+from neoteny.suite.store.results import Results
 
 DIGITS = {"x": 9, "y": 4, "low": 4, "high": 4}
 """Of the numbers in charts; more than a picture shows."""

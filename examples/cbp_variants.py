@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from neoteny.engine.sweep import Chosen, Setting, Sweep
-from neoteny.experiments import mnist_learners as learners
-from neoteny.experiments.mnist_trends import Trend, draw_over_tasks, for_each, is_above, trend
+from neoteny.experiments.mnist import settings as learners
+from neoteny.experiments.mnist.trends import Trend, draw_over_tasks, for_each, is_above, trend
 from neoteny.methods import L2, SGD, ContinualBackprop
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Verdict
+from neoteny.suite.sweep import Chosen, Setting, Sweep
 
 WIDTH, TASKS, RUNS = 100, 40, 3
 STEP_SIZE, RATE, STRENGTH = 0.003, 1e-4, 1e-3

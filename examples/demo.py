@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from neoteny.engine.sweep import Setting, Sweep, network
 from neoteny.methods import Adam, ContinualBackprop
 from neoteny.nets import MLP
 from neoteny.problems import SlowlyChangingRegression
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Verdict, above, all_of
 from neoteny.report.statistics import curve, paired, per_run, select
+from neoteny.suite.sweep import Setting, Sweep, network
 
 ACTIVATIONS = ("relu", "tanh")
 STEP_SIZE = 0.01

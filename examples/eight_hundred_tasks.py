@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from neoteny.engine.sweep import Sweep
-from neoteny.experiments.mnist_learners import CORRELATES, bp, cbp
-from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks
+from neoteny.experiments.mnist.settings import CORRELATES, bp, cbp
+from neoteny.experiments.mnist.trends import draw_correlates, draw_over_tasks
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Verdict, above
 from neoteny.report.statistics import paired, per_run, select
+from neoteny.suite.sweep import Sweep
 
 WIDTH, STEP_SIZE, REPLACEMENT_RATE = 100, 0.003, 1e-4
 

@@ -14,15 +14,16 @@ from dataclasses import replace
 
 import pandas as pd
 
-from neoteny.engine.sweep import Chosen, Setting, Sweep
-from neoteny.experiments import mnist_learners as learners
-from neoteny.experiments import mnist_sensitivity, mnist_step_size
-from neoteny.experiments.borrowed import as_paper, borrow, set_aside
-from neoteny.experiments.mnist_sensitivity import name_setting
-from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks, short
+from neoteny.experiments.mnist import sensitivity as mnist_sensitivity
+from neoteny.experiments.mnist import settings as learners
+from neoteny.experiments.mnist import step_size as mnist_step_size
+from neoteny.experiments.mnist.sensitivity import name_setting
+from neoteny.experiments.mnist.trends import draw_correlates, draw_over_tasks, short
+from neoteny.experiments.variants.reuse import as_paper, borrow, set_aside
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.statistics import best_setting
+from neoteny.suite.sweep import Chosen, Setting, Sweep
 
 WIDTH = 100
 VALUES = mnist_sensitivity.SIZES["paper"]

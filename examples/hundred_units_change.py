@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from neoteny.engine.sweep import Chosen, Sweep
-from neoteny.experiments import mnist_change_rate
-from neoteny.experiments.borrowed import as_paper, borrow
-from neoteny.experiments.mnist_learners import SHARED_CHOSEN, layers
+from neoteny.experiments.mnist import change_rate as mnist_change_rate
+from neoteny.experiments.mnist.settings import SHARED_CHOSEN, layers
+from neoteny.experiments.variants.reuse import as_paper, borrow
 from neoteny.report.chart import Chart
+from neoteny.suite.sweep import Chosen, Sweep
 
 WIDTH, RUNS = 100, 8
 

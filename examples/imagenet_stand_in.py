@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neoteny.engine.sweep import Chosen, Sweep
-from neoteny.experiments import imagenet_bp, imagenet_methods
-from neoteny.experiments.borrowed import borrow, set_aside
-from neoteny.experiments.imagenet_bp_claims import FIRST_TASKS, select_bp, select_linear, step_sizes
-from neoteny.experiments.imagenet_settings import (
+from neoteny.experiments.imagenet import bp as imagenet_bp
+from neoteny.experiments.imagenet import methods as imagenet_methods
+from neoteny.experiments.imagenet.bp_claims import FIRST_TASKS, select_bp, select_linear, step_sizes
+from neoteny.experiments.imagenet.settings import (
     HEADS,
     INITIAL,
     NOISE,
@@ -31,10 +30,12 @@ from neoteny.experiments.imagenet_settings import (
     make_setting,
 )
 from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, scale_of
-from neoteny.experiments.windows import Line
+from neoteny.experiments.variants.reuse import borrow, set_aside
 from neoteny.problems import ContinualImageNet
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim
+from neoteny.report.trends import Line
+from neoteny.suite.sweep import Chosen, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd

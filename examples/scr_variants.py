@@ -17,15 +17,15 @@ from typing import Any
 
 import pandas as pd
 
-from neoteny.engine.sweep import Chosen, Setting, Sweep
-from neoteny.experiments import regression_settings as regression
+from neoteny.experiments.regression import settings as regression
 from neoteny.experiments.scales import CBP_COUNT, CBP_MATURITY, scale_of
-from neoteny.experiments.windows import Line, compare
 from neoteny.methods import L2, ContinualBackprop
 from neoteny.problems import SlowlyChangingRegression
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Verdict, all_of, below
 from neoteny.report.statistics import select
+from neoteny.report.trends import Line, compare
+from neoteny.suite.sweep import Chosen, Setting, Sweep
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch
 from stable_baselines3 import PPO
 
 import neoteny
-import neoteny.problems.slippery_ant  # makes the environment known to gymnasium
+import neoteny.problems.ant.env  # makes the environment known to gymnasium
 
 torch.set_num_threads(1)  # networks this small gain nothing from more
 STEPS = 2048

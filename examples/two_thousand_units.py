@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import pandas as pd
 
-from neoteny.engine.sweep import Chosen, Sweep
-from neoteny.experiments import mnist_learners as learners
-from neoteny.experiments import mnist_step_size
-from neoteny.experiments.borrowed import as_paper, borrow
-from neoteny.experiments.mnist_known_claims import ends_above
-from neoteny.experiments.mnist_trends import draw_correlates, draw_over_tasks, for_each
+from neoteny.experiments.mnist import settings as learners
+from neoteny.experiments.mnist import step_size as mnist_step_size
+from neoteny.experiments.mnist.claims.known import ends_above
+from neoteny.experiments.mnist.trends import draw_correlates, draw_over_tasks, for_each
+from neoteny.experiments.variants.reuse import as_paper, borrow
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Verdict
+from neoteny.suite.sweep import Chosen, Sweep
 
 WIDTH, TASKS, RUNS = 2000, 50, 3
 STEP_SIZES = (0.01, 0.003)

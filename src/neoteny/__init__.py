@@ -12,29 +12,29 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from neoteny import methods, metrics, nets, optim
-    from neoteny.attachment import Attachment, attach, detach
-    from neoteny.diagnosis import diagnose
-    from neoteny.groups import Port, UnitGroup
-    from neoteny.initial import Initial
+    from neoteny.attachment.attachment import Attachment, attach, detach
+    from neoteny.diagnosis.diagnose import diagnose
+    from neoteny.draws.initial import Initial
+    from neoteny.layers.groups import Port, UnitGroup
     from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
-    from neoteny.stacking import Stack, stack
-    from neoteny.wiring import WiringError, trace
+    from neoteny.stacking.stack import Stack, stack
+    from neoteny.wiring.trace import WiringError, trace
 
 _HOMES = {
-    "Attachment": "attachment",
+    "Attachment": "attachment.attachment",
     "ContinualBackprop": "methods",
-    "Initial": "initial",
+    "Initial": "draws.initial",
     "L2": "methods",
-    "Port": "groups",
+    "Port": "layers.groups",
     "ShrinkAndPerturb": "methods",
-    "Stack": "stacking",
-    "UnitGroup": "groups",
-    "WiringError": "wiring",
-    "attach": "attachment",
-    "detach": "attachment",
-    "diagnose": "diagnosis",
-    "stack": "stacking",
-    "trace": "wiring",
+    "Stack": "stacking.stack",
+    "UnitGroup": "layers.groups",
+    "WiringError": "wiring.trace",
+    "attach": "attachment.attachment",
+    "detach": "attachment.attachment",
+    "diagnose": "diagnosis.diagnose",
+    "stack": "stacking.stack",
+    "trace": "wiring.trace",
 }
 _MODULES = ("methods", "metrics", "nets", "optim")
 

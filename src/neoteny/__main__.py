@@ -1,6 +1,6 @@
 """`python -m neoteny`."""
 
-from neoteny.cli import main
+from neoteny.cli.parser import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

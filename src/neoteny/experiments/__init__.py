@@ -19,26 +19,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from neoteny.engine.sweep import Sweep
     from neoteny.report.chart import Chart
     from neoteny.report.claim import Claim, Unchecked, Verdict
+    from neoteny.suite.sweep import Sweep
 
-NAMES = (
-    "scr-activations",
-    "scr-cbp",
-    "scr-utilities",
-    "mnist-step-size",
-    "mnist-width",
-    "mnist-change-rate",
-    "mnist-methods",
-    "mnist-sensitivity",
-    "imagenet-bp",
-    "imagenet-methods",
-    "imagenet-sweep",
-    "ant-methods",
-    "ant-utilities",
-    "ant-sweep",
-)
+_HOMES = {
+    "scr-activations": "regression.activations",
+    "scr-cbp": "regression.cbp",
+    "scr-utilities": "regression.utilities",
+    "mnist-step-size": "mnist.step_size",
+    "mnist-width": "mnist.width",
+    "mnist-change-rate": "mnist.change_rate",
+    "mnist-methods": "mnist.methods",
+    "mnist-sensitivity": "mnist.sensitivity",
+    "imagenet-bp": "imagenet.bp",
+    "imagenet-methods": "imagenet.methods",
+    "imagenet-sweep": "imagenet.sweep",
+    "ant-methods": "ant.methods",
+    "ant-utilities": "ant.utilities",
+    "ant-sweep": "ant.sweep",
+}
+NAMES = tuple(_HOMES)
 
 
 class ExperimentError(ValueError):
@@ -61,7 +62,7 @@ class Experiment:
 
     def make_sweep(self, scale: str) -> Sweep:
         """`sweep(scale)`, checked."""
-        from neoteny.engine.sweep import Sweep
+        from neoteny.suite.sweep import Sweep
 
         made = self.sweep(scale)
         if not isinstance(made, Sweep):
@@ -100,14 +101,14 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
         folder: where the file came from, if it is a copy; what it imports from there is found.
     """
     if name_or_path in NAMES:
-        module = importlib.import_module(f"neoteny.experiments.{name_or_path.replace('-', '_')}")
+        module = importlib.import_module(f"neoteny.experiments.{_HOMES[name_or_path]}")
         return _read(module, name_or_path, None)
     path = Path(name_or_path)
     if path.suffix == ".py":
         if not path.is_file():
             raise ExperimentError(f"There is no file {path}.")
         return _read(_import_file(path, folder), name or path.stem.replace("_", "-"), path)
-    from neoteny.engine.sweep import nearest
+    from neoteny.suite.sweep import nearest
 
     raise ExperimentError(
         f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, list(NAMES))} Known are {', '.join(NAMES)}; or "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from neoteny.engine.sweep import SCALES, Chosen, nearest
+from neoteny.suite.sweep import SCALES, Chosen, nearest
 
 if TYPE_CHECKING:
     import pandas as pd

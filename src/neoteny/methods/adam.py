@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import torch
 
+from neoteny.layers.ports import Region
+from neoteny.methods.adam_update import ElementSteps, adam_update
 from neoteny.methods.method import Method, State, check_number
-from neoteny.optim import ElementSteps, adam_update
-from neoteny.ports import Region
-from neoteny.view import View
+from neoteny.units.view import View
 
 
 @dataclass(frozen=True)

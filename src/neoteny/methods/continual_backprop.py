@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny import rng, units
-from neoteny.compiled import measure_compiled
+from neoteny.draws import rng
+from neoteny.layers.ports import Selection
 from neoteny.methods.method import Method, State, check_choice, check_number, copy_nested
-from neoteny.ports import Selection
-from neoteny.schedule import Schedule
-from neoteny.view import LiveGroup, Magnitudes, Reader, View
+from neoteny.units import statistics as units
+from neoteny.units.fused_tick import measure_compiled
+from neoteny.units.schedule import Schedule
+from neoteny.units.view import LiveGroup, Magnitudes, Reader, View
 
 UTILITIES = (
     "overall",

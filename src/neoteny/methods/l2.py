@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neoteny.methods.method import Method, State, check_number
-from neoteny.view import View
+from neoteny.units.view import View
 
 
 def add_shrinkage(view: View, strength: float | tuple[float, ...]) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.ports import Region
-from neoteny.view import View
+from neoteny.layers.ports import Region
+from neoteny.units.view import View
 
 State = dict[str, Any]
 

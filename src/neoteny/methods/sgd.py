@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 
+from neoteny.layers.ports import Region
 from neoteny.methods.method import Method, State, check_number
-from neoteny.ports import Region
-from neoteny.view import View
+from neoteny.units.view import View
 
 
 @dataclass(frozen=True)

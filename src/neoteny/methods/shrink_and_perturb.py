@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from neoteny import noise
+from neoteny.draws import noise
 from neoteny.methods.l2 import add_shrinkage
 from neoteny.methods.method import Method, State, check_number
-from neoteny.view import View
+from neoteny.units.view import View
 
 
 @dataclass(frozen=True)

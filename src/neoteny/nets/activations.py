@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from neoteny.initial import Initial
+from neoteny.draws.initial import Initial
 
 # From the paper's appendix on activations: 5/3, 1, sqrt(2) and sqrt(2 / (1 + slope^2)) as in torch, and sqrt(2) for ELU
 # and Swish, for which torch has no gain.

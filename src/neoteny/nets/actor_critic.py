@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from neoteny.initial import Initial
+from neoteny.draws.initial import Initial
 from neoteny.nets.mlp import MLP
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from neoteny.initial import Initial
+from neoteny.draws.initial import Initial
 from neoteny.nets.activations import check_init, kaiming_uniform_
 
 

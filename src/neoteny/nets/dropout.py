@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from neoteny import rng
+from neoteny.draws import rng
 
 
 class Dropout(nn.Module):

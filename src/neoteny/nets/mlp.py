@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from neoteny.initial import Initial
+from neoteny.draws.initial import Initial
 from neoteny.nets.activations import check_init, gain, kaiming_uniform_, make_activation
 from neoteny.nets.dropout import Dropout
 from neoteny.nets.online_norm import OnlineNorm

@@ -4,11 +4,11 @@ A problem is a frozen description (`Problem`); opened, it gives plans of tasks, 
 (`problem.py` has the contract).
 """
 
-from neoteny.problems.ant import SlipperyAnt
-from neoteny.problems.continual_imagenet import ContinualImageNet
-from neoteny.problems.permuted_mnist import PermutedMNIST
+from neoteny.problems.ant.problem import SlipperyAnt
+from neoteny.problems.imagenet.continual import ContinualImageNet
+from neoteny.problems.mnist.permuted import PermutedMNIST
 from neoteny.problems.problem import Plan, Problem, Stream, World, Worlds
-from neoteny.problems.slowly_changing_regression import SlowlyChangingRegression
+from neoteny.problems.regression import SlowlyChangingRegression
 
 PROBLEMS: dict[str, type[Problem]] = {
     kind.__name__: kind for kind in (ContinualImageNet, PermutedMNIST, SlipperyAnt, SlowlyChangingRegression)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from neoteny import rng
+from neoteny.draws import rng
 
 CPU = torch.device("cpu")
 

@@ -1,6 +1,6 @@
 """Problem, Stream and Plan: what a stack of runs learns from, described before it is made into tensors.
 
-A problem of control opens as `Worlds` instead: environments in which an agent acts (`neoteny.engine.ppo`).
+A problem of control opens as `Worlds` instead: environments in which an agent acts (`neoteny.suite.rl.ppo`).
 
 A `Problem` is a frozen description. `open` finds its data and gives a `Stream`; the stream gives, for a task number and
 the seeds of n runs, a `Plan`: which examples in which order, not yet as tensors, so that runs share one copy of the

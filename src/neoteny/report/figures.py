@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neoteny.engine.files import write_atomically
 from neoteny.report.axes import Drawable, prepare, share_caption
 from neoteny.report.chart import Chart
 from neoteny.report.palette import Look, choose_looks
+from neoteny.suite.store.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

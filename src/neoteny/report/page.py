@@ -17,12 +17,12 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neoteny.engine.files import write_atomically
 from neoteny.report.axes import Drawable, format_number, prepare, share_caption
 from neoteny.report.chart import Chart, Series
 from neoteny.report.claim import Claim, Outcome, Unchecked, Verdict
 from neoteny.report.palette import Look, choose_colours, choose_keys, choose_looks
 from neoteny.report.tables import Table
+from neoteny.suite.store.files import write_atomically
 
 if TYPE_CHECKING:
     from markupsafe import Markup

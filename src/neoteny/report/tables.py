@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from neoteny.engine.sweep import COLUMNS
 from neoteny.report.interquartile import interquartile_mean, tabulate
 from neoteny.report.statistics import Estimate, estimate, paired, per_run
-from neoteny.table import render
+from neoteny.suite.sweep import COLUMNS
+from neoteny.text import render
 
 CORRELATES = {
     "dead_units": ("dead units at the end (%)", 100.0),

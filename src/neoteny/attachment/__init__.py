@@ -1,0 +1,1 @@
+"""`attach`: methods on a user's own module and optimizer."""

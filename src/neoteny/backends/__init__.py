@@ -1,0 +1,1 @@
+"""What trains a stack of runs: the library, CUDA graphs, or the compiled kernels."""

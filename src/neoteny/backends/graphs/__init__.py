@@ -1,0 +1,1 @@
+"""The library's update recorded as a CUDA graph."""

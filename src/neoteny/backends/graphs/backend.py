@@ -1,0 +1,205 @@
+"""GraphPath: a stack whose update is recorded once as a CUDA graph and then replayed, hundreds of launches in one call.
+
+On a GPU a small network's update is spent launching kernels. Recorded, it costs the host one call, and the host never
+waits for the device inside a block: losses, accuracies and the first update that is not finite add up on the device,
+and the replacement schedule is known ahead (`schedule`), so the few updates at which units are due do their choice and
+reset between two replays.
+
+It is the library's update: the same methods on the same tensors, which a graph changes in place. So the stack's state
+is the state, and a checkpoint needs nothing of the graph, which is recorded anew after a resume. Networks of
+convolutions take `side_by_side` as their forward pass, which sums in another order than the library's grouped
+convolutions: numbers then agree to rounding, else bit for bit.
+
+Before this: `stacking`, `problems`; after it: `training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from neoteny.backends.backend import BLOCK_UPDATES, StackPath
+from neoteny.backends.graphs.conv_streams import SideBySide
+from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
+from neoteny.methods.method import Method, State
+from neoteny.problems.problem import Problem, Stream
+from neoteny.stacking.forward import Forward
+from neoteny.stacking.stack import Stack
+from neoteny.units.view import LiveGroup
+
+_BATCH_BYTES = 256 * 2**20  # of inputs made at once: their order is drawn on the host while the device works
+_WARM_UPS = 2
+_RECORDABLE = (SGD, L2, ShrinkAndPerturb, ContinualBackprop)
+Piece = Callable[[], None]
+
+
+def why_not(methods: Sequence[Method]) -> str:
+    """Why an update with these methods cannot be recorded, in a few words; "" if it can.
+
+    Example:
+        >>> why_not((SGD(0.01, 0.9), ContinualBackprop()))
+        ''
+        >>> why_not((Adam(0.01),))
+        'Adam counts its updates on the host'
+    """
+    kinds = [type(method) for method in methods]
+    for kind in kinds:
+        if kind not in _RECORDABLE:
+            return f"{kind.__name__} " + ("counts its updates on the host" if kind is Adam else "is not covered")
+    return "ContinualBackprop twice" if kinds.count(ContinualBackprop) > 1 else ""
+
+
+class GraphPath(StackPath):
+    """A stack trained by replaying its update; see `paths.Path`.
+
+    Args:
+        stack, stream, seeds, problem: what is trained, and on what.
+        dtype: of the inputs.
+
+    Attributes:
+        reason: why the update is launched one operation at a time instead of replayed; "" if it is not.
+    """
+
+    def __init__(
+        self, stack: Stack, stream: Stream, seeds: Sequence[int], problem: Problem, dtype: torch.dtype
+    ) -> None:
+        super().__init__(stack, stream, seeds, problem, dtype)
+        self.block_updates = BLOCK_UPDATES
+        device = self._device
+        if why := why_not(stack.methods):
+            raise ValueError(f"GraphPath expects methods whose update can be recorded; got {stack.methods!r}: {why}.")
+        self.reason = "" if device.type == "cuda" else "no CUDA device"
+        reads = dict.fromkeys(name for method in stack.methods for name in method.reads(stack.view))
+        self._forward: Forward = SideBySide.of(stack._template, reads, device) or stack._forward
+        self._methods = list(zip(stack.methods, stack._states, strict=True))
+        kinds = [type(method) for method in stack.methods]
+        self._cut = kinds.index(ContinualBackprop) + 1 if ContinualBackprop in kinds else len(kinds)
+        self._measured: list[LiveGroup] = []
+        self._clocks: list[tuple[State, Tensor]] = [
+            (state, torch.zeros((), dtype=torch.int64, device=device))
+            for method, state in self._methods
+            if isinstance(method, ShrinkAndPerturb)
+        ]
+        runs = len(self._seeds)
+        self._total = torch.zeros(runs, dtype=torch.float64, device=device)
+        self._broken = torch.zeros(runs, dtype=torch.int64, device=device)
+        self._update = torch.zeros((), dtype=torch.int64, device=device)
+        self._inputs, self._targets = torch.empty(0, device=device), torch.empty(0, device=device)
+        self._pieces: list[Piece] = []
+
+    def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Updates start to stop - 1 of the planned task; see `paths.Path`."""
+        assert self._plan is not None, "plan a task first"
+        if not self._pieces:
+            self._record(*self._plan.batches(start, start + 1, self._device))
+        self._total.zero_()
+        self._broken.fill_(-1)
+        self._update.fill_(start)
+        together = max(1, _BATCH_BYTES // (self._inputs.numel() * self._inputs.element_size()))
+        with self._counting(stop - start):
+            for first in range(start, stop, together):
+                inputs, targets = self._plan.batches(first, min(first + together, stop), self._device)
+                for batch, target in zip(inputs, targets, strict=True):
+                    self._step(batch, target)
+        return self._total.to("cpu", copy=True), self._broken.to("cpu", copy=True)
+
+    def _step(self, batch: Tensor, target: Tensor) -> None:
+        self._inputs.copy_(batch)
+        self._targets.copy_(target)
+        for number, piece in enumerate(self._pieces):
+            piece()
+            if number == 0:
+                self._replace()
+
+    @torch.no_grad()
+    def _replace(self) -> None:
+        """Replace the units that are due, which is at few updates."""
+        method, state = self._methods[self._cut - 1]
+        if isinstance(method, ContinualBackprop):
+            method.replace(self._stack.view, state, self._measured)
+
+    def _learn(self) -> None:
+        """The update up to and including the measures of continual backpropagation, or to the end."""
+        stack, view = self._stack, self._stack.view
+        stack._template.train()
+        outputs, recorded = self._forward(view.tensors, self._inputs)
+        losses = stack._loss(outputs, self._targets)
+        names = list(view.parameters)
+        found = torch.autograd.grad(losses.sum(), list(view.parameters.values()), allow_unused=True)
+        view.gradients = dict(zip(names, found, strict=True))
+        view.activations = {name: [value.detach()] for name, value in recorded.items()}
+        with torch.no_grad():
+            self._account(losses.detach(), outputs.detach())
+            for method, state in self._methods:
+                method.add_gradient(view, state)
+            for method, state in self._methods[: self._cut]:
+                if isinstance(method, ContinualBackprop):
+                    self._measured = method.measure(view, state)
+                else:
+                    method.step(view, state)
+        view.activations = {}
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """What comes after continual backpropagation."""
+        for method, state in self._methods[self._cut :]:
+            method.step(self._stack.view, state)
+
+    def _account(self, losses: Tensor, outputs: Tensor) -> None:
+        """Add up the performance, and note the first update whose loss is not finite."""
+        each = losses
+        if self._problem.performance == "accuracy":
+            each = (outputs.argmax(-1) == self._targets).flatten(1).double().mean(-1)
+        self._total.add_(each.double())
+        first = ~torch.isfinite(losses) & (self._broken < 0)
+        self._broken.copy_(torch.where(first, self._update, self._broken))
+        self._update.add_(1)
+
+    @contextmanager
+    def _counting(self, updates: int) -> Iterator[None]:
+        """Let methods that count their updates do so on the device, where a graph can count."""
+        before = [state["step"] for state, _ in self._clocks]
+        for state, clock in self._clocks:
+            state["step"] = clock.fill_(state["step"])
+        try:
+            yield
+        finally:
+            for (state, _), count in zip(self._clocks, before, strict=True):
+                state["step"] = count + updates
+
+    def _record(self, inputs: Tensor, targets: Tensor) -> None:
+        """Record the update; with a `reason` not to, its pieces are called as they are."""
+        self._inputs = torch.empty_like(inputs[0], dtype=self._dtype)
+        self._targets = torch.empty_like(targets[0], dtype=self._dtype if targets.is_floating_point() else None)
+        self._inputs.copy_(inputs[0])
+        self._targets.copy_(targets[0])
+        pieces: list[Piece] = [self._learn, self._finish] if self._methods[self._cut :] else [self._learn]
+        if self.reason:
+            self._pieces = pieces
+            return
+        saved = self._stack.state_dict()
+        side = torch.cuda.Stream(self._device)
+        side.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(side), self._counting(0):
+            for piece in pieces * _WARM_UPS:  # whatever is made at its first use cannot be made while recording
+                piece()
+        torch.cuda.current_stream(self._device).wait_stream(side)
+        self._stack.load_state_dict(saved)
+        try:
+            with self._counting(0):
+                self._pieces = [_capture(piece) for piece in pieces]
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.reason = f"recording failed: {str(error).splitlines()[0]}"
+            self._pieces = pieces
+
+
+def _capture(piece: Piece) -> Piece:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        piece()
+    return graph.replay

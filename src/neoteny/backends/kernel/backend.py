@@ -1,0 +1,121 @@
+"""KernelPath: a stack of runs in the hands of a kernel, as the engine's loop sees it.
+
+The engine asks for a plan, advances block by block, and calls `write_back` before anything reads the stack: measures,
+tests, checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.backends.kernel.examples import Examples, SharedPlan, examples_of
+from neoteny.backends.kernel.options import LOSSES, Numbers, covers, numbers_of, specify, weight_count
+from neoteny.backends.kernel.pack import Packed, pack, unit_scales, unpack
+from neoteny.nets import MLP
+from neoteny.problems.problem import Plan, Stream, check_range
+from neoteny.stacking.stack import Stack
+
+_BLOCK_WEIGHTS = 2_500_000_000
+_BLOCK_UPDATES = (250, 10_000)
+
+
+class Kernel(Protocol):
+    """Advances packed runs."""
+
+    def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Updates start to stop - 1 of a task, for every run.
+
+        A run whose loss is not finite stops there: its state is of no use to anyone, and its neighbours go on.
+
+        Returns:
+            float64 (n,): the sum over updates of the performance before each (loss, or 1 where the class was right);
+            int64 (n,): the first update of the task at which the loss was not finite, or -1.
+        """
+        ...
+
+
+MakeKernel = Callable[[Packed, Numbers, Sequence[float]], Kernel]
+"""A kernel's class. The last argument: for each hidden layer the bound that new units' weights are drawn within."""
+
+
+class KernelPath:
+    """A stack trained by a kernel."""
+
+    def __init__(self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, kernel: MakeKernel) -> None:
+        self._stack, self._stream, self._seeds = stack, stream, list(seeds)
+        module = _check(stack, self._seeds, loss)
+        specification = specify(module, stack.methods, loss)
+        parameter = next(iter(stack.view.parameters.values()))
+        self._packed = Packed.empty(specification, len(self._seeds), parameter.dtype, parameter.device)
+        scales = unit_scales(stack) if specification.replaces else [0.0] * specification.hidden
+        self._kernel = kernel(self._packed, numbers_of(stack.methods, len(self._seeds)), scales)
+        self._plan: Plan | None = None
+        self._examples: Examples | None = None
+        # Sums are taken anew when a block begins, so its length is a matter of the network alone: the numbers of a run
+        # must not depend on its neighbours.
+        low, high = _BLOCK_UPDATES
+        self.reason = ""
+        self.block_updates = int(np.clip(_BLOCK_WEIGHTS // weight_count(specification.widths), low, high))
+        self.read()
+
+    def plan(self, task: int) -> Plan:
+        """The plan of a task; runs of one seed share it."""
+        plan = SharedPlan.of(self._stream, self._seeds, task)
+        examples = examples_of(plan)
+        widths = self._packed.specification.widths
+        if examples.place.shape[1] != widths[0]:
+            raise ValueError(
+                f"KernelPath: inputs have {examples.place.shape[1]} features, the network takes {widths[0]}."
+            )
+        most = examples.table.target.max(initial=0.0)
+        if LOSSES[self._packed.specification.loss] == "cross_entropy" and most >= widths[-1]:
+            raise ValueError(f"KernelPath: there is a class {most:g}, but the network has {widths[-1]} outputs.")
+        self._plan, self._examples = plan, examples
+        return plan
+
+    def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Updates start to stop - 1 of the task that was planned last; see `Kernel.advance`."""
+        if self._plan is None or self._examples is None:
+            raise RuntimeError("KernelPath: plan(task) comes before advance.")
+        check_range(self._plan, start, stop)
+        self._written = False
+        total, broken = self._kernel.advance(self._examples, start, stop)
+        return torch.from_numpy(total), torch.from_numpy(broken)
+
+    def replaced(self) -> Tensor | None:
+        """Units replaced so far in each run, int64 (n,); None if no method replaces any."""
+        replaces = self._packed.specification.replaces
+        return torch.from_numpy(self._packed.replaced.sum(1)) if replaces else None
+
+    def write_back(self) -> None:
+        """Make the stack's tensors what the kernel has made of them."""
+        if not self._written:
+            unpack(self._packed, self._stack)
+            self._written = True
+
+    def read(self) -> None:
+        """Start from the stack's tensors."""
+        pack(self._stack, self._packed)
+        self._written = True
+
+
+def _check(stack: Stack, seeds: Sequence[int], loss: str) -> MLP:
+    """The network of a stack that a kernel can train; ValueError if it cannot."""
+    module = stack.module(0)
+    why = covers(type(module), stack.methods)
+    if not why and loss not in LOSSES:
+        why = f"the loss must be one of {', '.join(LOSSES)}; got {loss!r}"
+    if not why and stack.view.seeds.tolist() != list(seeds):
+        why = f"the seeds must be the stack's own, {stack.view.seeds.tolist()}; got {list(seeds)}"
+    if not why and not all(parameter.requires_grad for parameter in module.parameters()):
+        why = "some of its parameters are frozen"
+    if not why and any(getattr(group.initial[0], "family", "") != "uniform" for group in stack.view.groups):
+        why = "new units must come from a uniform distribution"
+    if why or not isinstance(module, MLP):
+        raise ValueError(f"KernelPath: no kernel trains this stack: {why}. Train it with Stack.step.")
+    return module

@@ -1,0 +1,1 @@
+"""The compiled kernel for processors (numba)."""

@@ -1,0 +1,183 @@
+"""Compiled continual backpropagation for the CPU kernel: measure a layer's units, choose some, replace them.
+
+The same arithmetic as `methods.continual_backprop` and `units`; sums of |w| come from the update's own pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neoteny.draws.philox import _UNIT, compiled, philox, uniforms
+
+_ZERO, _ONE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
+
+
+@compiled
+def sum_matrix(p, at, inputs, stride, layer, incoming, outgoing):  # pragma: no cover - compiled
+    """Sums of |w| over both axes of one matrix, anew."""
+    zero = p[at] - p[at]
+    for j in range(stride):
+        incoming[layer, j] = zero
+    for i in range(inputs):
+        row = at + i * stride
+        size = zero
+        for j in range(stride):
+            w = abs(p[row + j])
+            size += w
+            incoming[layer, j] += w
+        if layer > _ZERO:
+            outgoing[layer - _ONE, i] = size
+
+
+@compiled
+def measure(
+    kind,
+    h,
+    layer,
+    unit,
+    count,
+    mean,
+    utility,
+    power,
+    run,
+    decay,
+    incoming,
+    into,
+    outgoing,
+    out_of,
+    instant,
+    largest,
+    one,
+):  # pragma: no cover - compiled
+    """One tick of the running means and the utility of a layer.
+
+    `into` and `out_of` turn the kept sums of |w| into means. The order of kinds is that of `UTILITIES`.
+    """
+    zero = one - one
+    gain = one - decay
+    for j in range(count):
+        x = h[layer, j]
+        seen = abs(x) <= largest
+        power[run, unit + j] *= decay if seen else one
+        m = mean[run, unit + j]
+        mean[run, unit + j] = m + gain * (x - m) if seen else m
+    if kind == 5:
+        return
+    if kind <= 1:
+        for j in range(count):
+            centre = mean[run, unit + j] / (one - power[run, unit + j])
+            instant[j] = abs(h[layer, j] - centre)
+    elif kind == 2:
+        for j in range(count):
+            instant[j] = abs(h[layer, j])
+    else:
+        for j in range(count):
+            instant[j] = one
+    if kind != 3:
+        for j in range(count):
+            instant[j] *= outgoing[layer, j] * out_of
+    if kind == 0 or kind == 3:
+        for j in range(count):
+            size = incoming[layer, j] * into
+            value = instant[j] / size
+            instant[j] = zero if size == zero else value
+    for j in range(count):
+        value = instant[j]
+        seen = abs(value) <= largest and abs(h[layer, j]) <= largest
+        u = utility[run, unit + j]
+        utility[run, unit + j] = u + gain * (value - u) if seen else u
+
+
+@compiled
+def choose(
+    kind, unit, outputs, utility, power, born, run, due, threshold, step, seed, purpose, largest, score, draws, chosen,
+    offset, one,
+):  # pragma: no cover - compiled  # fmt: skip
+    """Put the `due` eligible units of lowest utility, ties by index, into chosen[offset ...]."""
+    if kind == 5:
+        uniforms(seed, _ZERO, step, purpose, outputs, draws)
+    infinite = largest * largest
+    for j in range(outputs):
+        value = one * draws[j] if kind == 5 else utility[run, unit + j] / (one - power[run, unit + j])
+        value = min(value, largest) if value == value else largest
+        young = np.int64(step) - born[run, unit + j] <= threshold
+        score[j] = infinite if young else value
+    for k in range(due):
+        best = _ZERO
+        for j in range(outputs):
+            if score[j] < score[best]:
+                best = j
+        chosen[offset + k] = best
+        score[best] = np.inf
+
+
+@compiled
+def release(
+    p, at, stride, unit, bias, outputs, scale, layer, j, mean, power, run, compensate, first, second, incoming, peak,
+    outgoing, tiny, one,
+):  # pragma: no cover - compiled  # fmt: skip
+    """Take unit j of a layer out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero.
+
+    `peak` keeps the largest that a sum was since it was taken anew; see `has_collapsed`.
+    """
+    row = at + j * stride
+    after = layer + _ONE
+    share = mean[run, unit + j] / max(one - power[run, unit + j], tiny) * scale
+    for k in range(outputs):
+        w = p[row + k]
+        if compensate:
+            p[bias + k] += w * share
+        peak[after, k] = max(peak[after, k], incoming[after, k])
+        incoming[after, k] -= abs(w)
+        p[row + k] = one - one
+        if first.size > 0:
+            first[row + k] = one - one
+        if second.size > 0:
+            second[row + k] = one - one
+    outgoing[layer, j] = one - one
+
+
+@compiled
+def has_collapsed(incoming, peak, layer, outputs):  # pragma: no cover - compiled
+    """Whether so much was taken from some sum that what is left of it is mostly the rounding errors of before."""
+    collapsed = False
+    for k in range(outputs):
+        collapsed |= incoming[layer, k] < peak[layer, k] * 0.125
+    return collapsed
+
+
+@compiled
+def renew(
+    p, at, stride, unit, bias, inputs, scale, bound, layer, j, mean, utility, power, born, run, step, seed, purpose,
+    first, second, incoming, peak, outgoing, one,
+):  # pragma: no cover - compiled  # fmt: skip
+    """Give unit j of a layer new incoming weights in the matrix at `at`, a zero bias, and no past."""
+    zero = one - one
+    size = zero
+    for block in range((inputs + np.uint64(3)) // _FOUR):
+        words = philox(seed, j, step, purpose, block)
+        for k in range(4):
+            i = block * _FOUR + np.uint64(k)
+            if i >= inputs:
+                break
+            u = (np.float64(words[k]) + 0.5) * _UNIT
+            new = one * ((u * 2.0 - 1.0) * bound) / scale
+            place = at + i * stride + j
+            if layer > _ZERO:
+                outgoing[layer - _ONE, i] += abs(new) - abs(p[place])
+            size += abs(new)
+            p[place] = new
+            if first.size > 0:
+                first[place] = zero
+            if second.size > 0:
+                second[place] = zero
+    incoming[layer, j] = peak[layer, j] = size
+    p[bias + j] = zero
+    if first.size > 0:
+        first[bias + j] = zero
+    if second.size > 0:
+        second[bias + j] = zero
+    mean[run, unit + j] = zero
+    utility[run, unit + j] = zero
+    power[run, unit + j] = one
+    born[run, unit + j] = np.int64(step)

@@ -1,0 +1,1 @@
+"""The compiled kernel for GPUs (CUDA C++, compiled when first used)."""

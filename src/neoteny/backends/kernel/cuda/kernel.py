@@ -1,0 +1,147 @@
+"""The CUDA kernel: a block of updates of many runs in one launch, compiled at run time for one learner.
+
+The source (`cuda_source`) is compiled with NVRTC through cupy. Every run is trained by its own team of threads, so its
+numbers do not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.backends.kernel.cuda.plan import Cut, Device, Team
+from neoteny.backends.kernel.cuda.source import source
+from neoteny.backends.kernel.examples import Examples, Table
+from neoteny.backends.kernel.options import FOLD, Numbers, Specification
+from neoteny.backends.kernel.pack import Packed
+
+_OPTIONS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
+_MOST_STEPS = 2**31 - 2**20  # steps are 32-bit numbers in the kernel
+
+
+class CudaKernel:
+    """Advances packed runs on the GPU; see `path.Kernel`.
+
+    Attributes:
+        team: threads and blocks of a run; None: what suits the network.
+    """
+
+    team: Team | None = None
+
+    def __init__(self, packed: Packed, numbers: Numbers, scales: Sequence[float]) -> None:
+        device = packed.parameters.device
+        if device.type != "cuda":
+            raise ValueError(f"CudaKernel: the runs must be on a CUDA device, not on {device}.")
+        self._packed, self._numbers, self._device = packed, numbers, device
+        specification, item = packed.specification, packed.parameters.element_size()
+        dense = is_dense(specification, numbers)
+        properties = torch.cuda.get_device_properties(device)
+        room = Device(
+            properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor, properties.major >= 9
+        )
+        cut = Cut.of(specification, item, dense, self.team or Team.of(specification, room), room)
+        self._cut = cut
+        self._function = _function(source(specification, cut, item, dense, scales), cut.shared_bytes, device.index or 0)
+        rates = (
+            numbers.step_size, numbers.momentum, numbers.shrink, numbers.noise_std, numbers.replacement_rate,
+            numbers.maturity_threshold.astype(np.float64), numbers.decay_rate,
+        )  # fmt: skip
+        runs = len(packed.seeds)
+        self._rates = torch.from_numpy(np.stack(rates)).to(device)
+        # Zeros: what the blocks of a run tell each other is read before some of it is first written.
+        self._board = torch.zeros(max(16, runs * cut.board.size), dtype=torch.uint8, device=device)
+        outside = 0 if cut.desk_inside else runs * cut.team.blocks * cut.desk.size
+        self._desk = torch.zeros(max(16, outside), dtype=torch.uint8, device=device)
+        self._stream = torch.cuda.Stream(device)
+        self._table: tuple[Table | None, list[Tensor]] = (None, [])
+        self._task: tuple[Examples | None, list[Tensor]] = (None, [])
+
+    def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        packed = self._packed
+        runs, hidden = len(packed.seeds), packed.specification.hidden
+        if not 0 <= start <= stop <= examples.steps:
+            raise ValueError(f"CudaKernel: updates {start} to {stop} of a task of {examples.steps}.")
+        if packed.step + (stop - start) > _MOST_STEPS:
+            raise ValueError(f"CudaKernel: more than {_MOST_STEPS} updates.")
+        if start == stop or runs == 0:
+            return np.zeros(runs), np.full(runs, -1, dtype=np.int64)
+        # A stream of its own, so that stacks in several threads train side by side; the results are waited for.
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            found = self._launch(examples, start, stop)
+        packed.step += stop - start
+        if packed.specification.replaces:
+            packed.accumulator[:] = found[:, 2 : 2 + hidden]
+            packed.replaced += found[:, 2 + hidden :].astype(np.int64)
+        return found[:, 0].copy(), found[:, 1].astype(np.int64)
+
+    def _launch(self, examples: Examples, start: int, stop: int) -> np.ndarray:
+        """The results of one launch; see `Given` in cuda_steps.cu."""
+        packed, team = self._packed, self._cut.team
+        runs, hidden = len(packed.seeds), packed.specification.hidden
+        table, task = self._uploaded(examples)
+        given = np.zeros((runs, 2 + 2 * hidden))
+        given[:, 2 : 2 + hidden] = packed.accumulator
+        results = torch.from_numpy(given).to(self._device)
+        tensors = [
+            packed.parameters, packed.first, packed.second, packed.mean_activation, packed.utility, packed.decay_power,
+            packed.born, packed.buffers, packed.dropout_seed, packed.seeds, self._rates, results, *table, *task,
+            self._desk, self._board,
+        ]  # fmt: skip
+        scalars = [np.int32(value) for value in (runs, packed.step, start, stop, examples.steps)]
+        arguments = (*scalars, *(np.uint64(tensor.data_ptr()) for tensor in tensors))
+        grid = -(-runs // team.teams) * team.blocks
+        import cupy  # pyright: ignore[reportMissingImports]
+
+        index = self._device.index or 0
+        with warnings.catch_warnings():  # its successor wants streams of a protocol that not every torch has
+            warnings.simplefilter("ignore", DeprecationWarning)
+            stream = cupy.cuda.ExternalStream(self._stream.cuda_stream, index)
+        with cupy.cuda.Device(index), stream:
+            self._function((grid,), (team.threads * team.teams,), arguments, shared_mem=self._cut.shared_bytes)
+        return results.cpu().numpy()
+
+    def _uploaded(self, examples: Examples) -> tuple[list[Tensor], list[Tensor]]:
+        """The inputs and the task on the device; copied when they change."""
+        table = examples.table
+        if self._table[0] is not table:
+            arrays = (table.start, table.feature, table.level, table.values, table.target)
+            self._table = (table, [self._upload(array) for array in arrays])
+        if self._task[0] is not examples:
+            self._task = (
+                examples,
+                [self._upload(array) for array in (examples.order, examples.place, examples.stream)],
+            )
+        return self._table[1], self._task[1]
+
+    def _upload(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+
+def is_dense(specification: Specification, numbers: Numbers) -> bool:
+    """Whether every weight changes at every update.
+
+    L2 under plain SGD is a lazy factor of each matrix, unless it takes nearly all of a weight away at once.
+    """
+    if specification.dense:
+        return True
+    return specification.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= FOLD).any())
+
+
+@functools.lru_cache(maxsize=64)
+def _function(text: str, shared_bytes: int, device: int) -> Any:
+    """The compiled kernel."""
+    try:
+        import cupy  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ImportError("The CUDA kernel is compiled with cupy: pip install cupy-cuda12x (or -cuda13x).") from error
+    with cupy.cuda.Device(device):
+        function = cupy.RawModule(code=text, options=_OPTIONS, backend="nvrtc").get_function("online")
+        function.max_dynamic_shared_size_bytes = shared_bytes
+    return function

@@ -1,0 +1,5 @@
+"""The command line."""
+
+from neoteny.cli.parser import main
+
+__all__ = ["main"]

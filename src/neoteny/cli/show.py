@@ -1,0 +1,275 @@
+"""What each command does: the flow from an experiment's name to its results, and from results to a page."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import inspect
+import re
+import shutil
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neoteny.text import render
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from neoteny.experiments import Experiment
+    from neoteny.suite.store.results import Results
+
+
+def command_list(options: argparse.Namespace) -> int:
+    """Everything that has a name."""
+    from neoteny import experiments, methods, nets
+    from neoteny.problems import PROBLEMS
+    from neoteny.suite.measures import MEASURES
+    from neoteny.suite.rl.ppo import PPO
+
+    rows = [[name, experiments.load(name).title] for name in experiments.NAMES]
+    print(render(["experiment", "what it shows"], rows))
+    named = {
+        "problem": PROBLEMS,
+        "method": {name: getattr(methods, name) for name in methods.__all__ if name != "Method"},
+        "agent": {"PPO": PPO},
+        "network": {name: getattr(nets, name) for name in nets.__all__},
+        "measure": MEASURES,
+    }
+    for kind, things in named.items():
+        print()
+        rows = [[name, (inspect.getdoc(thing) or "").partition("\n")[0]] for name, thing in things.items()]
+        print(render([kind, "what it is"], rows))
+    return 0
+
+
+def command_run(options: argparse.Namespace) -> int:
+    """Run an experiment to its end, or as far as it gets."""
+    require("pandas", "pyarrow", "rich")  # before hours of training, not after
+    from neoteny.cli.run import prepare
+
+    launch = prepare(options)
+    return launch.work_for_parent() if options.worker else launch.carry_out()
+
+
+def command_status(options: argparse.Namespace) -> int:
+    """How far a results folder is."""
+    from neoteny.suite.progress import status_text
+    from neoteny.suite.store.results import Results
+
+    print(status_text(Results.open(options.folder)))
+    return 0
+
+
+def command_claims(options: argparse.Namespace) -> int:
+    """The verdicts."""
+    from neoteny.report.claim import Outcome
+    from neoteny.suite.store.results import Results
+
+    results = Results.open(options.folder)
+    experiment = find_experiment(results)
+    frame = read_frame(results, experiment, options.so_far, options.tasks)
+    counts = dict.fromkeys(Outcome, 0)
+    for claim in experiment.claims:
+        verdict = experiment.judge(claim, frame)
+        counts[verdict.outcome] += 1
+        print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
+    print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    metric = experiment.make_sweep(results.about["scale"]).problem.performance
+    for what, text in _describe_part(frame, results, metric, options.tasks).items():
+        print(f"{what}: {text}")
+    if experiment.unchecked:
+        print("\nNot checked:")
+    for statement in experiment.unchecked:
+        print(f"- {statement.statement} ({statement.source})\n    {statement.reason}")
+    return 0
+
+
+def command_report(options: argparse.Namespace) -> int:
+    """The page and the figures."""
+    require("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2")
+    from neoteny.suite.store.errors import StoreError
+    from neoteny.suite.store.files import try_lock
+    from neoteny.suite.store.results import Results
+
+    results = Results.open(options.folder)
+    with try_lock(results.root / "locks" / "report.lock") as mine:
+        if not mine:
+            raise StoreError(f"Another process is writing the report of {results.root} now; wait for it.")
+        _make_report(results, find_experiment(results), options.so_far, options.tasks)
+    return 0
+
+
+def read_frame(
+    results: Results, experiment: Experiment, so_far: bool = False, tasks: int | None = None
+) -> pd.DataFrame:
+    """The results of a folder.
+
+    Args:
+        results: the folder.
+        experiment: what it is of.
+        so_far: whether unfinished runs count as far as they are.
+        tasks: the first tasks of each run, finished or not, that has them; None: all.
+    """
+    from neoteny.suite.store.errors import StoreError
+    from neoteny.suite.store.tables import take_first_tasks
+
+    frame = results.frame(so_far=so_far or tasks is not None)
+    if tasks is not None:
+        frame = take_first_tasks(frame, tasks, experiment.make_sweep(results.about["scale"]).points_per_task)
+        if frame.empty:
+            raise StoreError(
+                f"--tasks {tasks}: no run of {results.root} has so many tasks behind it; "
+                f"`neoteny status {results.root}` says how far it is."
+            )
+    return frame
+
+
+def _make_report(results: Results, experiment: Experiment, so_far: bool, tasks: int | None) -> None:
+    """Write report.html and the figures; print the table, the verdicts and the page's path."""
+    from neoteny.report.figures import write_figures
+    from neoteny.report.page import Report, write_report
+    from neoteny.report.tables import performance_table, to_text
+
+    frame = read_frame(results, experiment, so_far, tasks)
+    if frame.empty:
+        from neoteny.suite.store.errors import StoreError
+
+        what = "runs with a finished task yet" if so_far else "finished runs yet (--so-far counts unfinished ones too)"
+        raise StoreError(f"{results.root} has no {what}; `neoteny status {results.root}` says how far it is.")
+    sweep = experiment.make_sweep(results.about["scale"])
+    charts = experiment.draw(frame)
+    table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)
+    verdicts = [(claim, experiment.judge(claim, frame)) for claim in experiment.claims]
+    write_figures(results.root, charts)
+    page = write_report(
+        results.root,
+        Report(
+            title=experiment.title,
+            experiment=experiment.name,
+            scale=results.about["scale"],
+            description=experiment.description,
+            charts=charts,
+            tables=[table],
+            claims=verdicts,
+            unchecked=experiment.unchecked,
+            chosen=[(item.what, item.value, item.reason) for item in sweep.chosen],
+            configuration=results.about["configuration"],
+            facts={**_facts(results), **_describe_part(frame, results, sweep.problem.performance, tasks)},
+        ),
+    )
+    print(to_text(table, shutil.get_terminal_size((120, 24)).columns), end="\n\n")
+    for claim, verdict in verdicts:
+        print(f"[{verdict.outcome}] {claim.statement}")
+    print(f"\n{page}")
+
+
+def _facts(results: Results) -> dict[str, str]:
+    from neoteny.suite.progress import format_seconds
+
+    parts = results.parts()
+    planned = results.plan()["runs"]
+    finished = results.finished_runs()
+    left = [run for run in planned if run not in finished]
+    diverged = sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"])
+    facts = {
+        "Runs": f"{len(finished)} finished" + (f", {len(left)} left" if left else ""),
+        "Diverged": str(diverged),
+        "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over finished stacks",
+        "Machine": "; ".join(sorted({part["machine"] for part in parts})),
+        "Path": "; ".join(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
+        "Versions": "; ".join(
+            sorted({", ".join(f"{name} {number}" for name, number in part["versions"].items()) for part in parts})
+        ),
+    }
+    if results.about["data"]:
+        facts["Data"] = results.about["data"]
+    return {name: text for name, text in facts.items() if text}  # where nothing has finished there is no machine
+
+
+def _describe_part(frame: pd.DataFrame, results: Results, metric: str, tasks: int | None) -> dict[str, str]:
+    """What is shown that is not all of all runs; `metric` is one that every task has."""
+    from neoteny.report.statistics import say_count
+
+    facts = {"Tasks shown": f"the first {tasks} of each run that has them"} if tasks is not None else {}
+    rows = frame[(frame["metric"] == metric) & ~frame["run_id"].isin(results.finished_runs())]
+    runs = rows.groupby(["setting", "run_id"]).size().groupby(level="setting").agg(["count", "min", "max"])
+    if len(runs):
+        facts["Unfinished"] = "; ".join(
+            f"{setting}, {say_count(count, 'run')} with "
+            f"{'' if least == most else f'{least} to '}{say_count(most, 'task')}"
+            for setting, count, least, most in runs.itertuples()
+        )
+    return facts
+
+
+def command_data(options: argparse.Namespace) -> int:
+    """Which datasets are there; or fetch one."""
+    from neoteny.problems.data.texts import fetch_with_progress, list_text
+
+    print(list_text(options.data) if options.action == "list" else fetch_with_progress(options.name, options.data))
+    return 0
+
+
+def find_experiment(results: Results) -> Experiment:
+    """The experiment of a results folder: the package's, or the copy of the user's file beside the results."""
+    from neoteny import experiments
+
+    copied = results.root / "experiment.py"
+    if not copied.exists():
+        return experiments.load(results.about["experiment"])
+    return experiments.load(str(copied), results.about["experiment"], results.plan()["folder"])
+
+
+def require(*packages: str) -> None:
+    """Refuse to begin what could not be finished."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
+
+
+SUITE = ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2", "rich", "PIL", "numba")
+
+
+def explain(error: Exception) -> str | None:
+    """The text for an error that a person can mend; None for a fault of ours, which keeps its traceback."""
+    if isinstance(error, ModuleNotFoundError) and error.name in SUITE:
+        return f"This needs {error.name}, which is not installed: pip install 'neoteny[suite]'."
+    from neoteny.experiments import ExperimentError
+    from neoteny.problems.data.files import DataError
+    from neoteny.suite.store.errors import StoreError
+
+    if isinstance(error, (StoreError, ExperimentError, DataError)):
+        return str(error)
+    if isinstance(error, (ValueError, TypeError)):
+        return f"{_place(error)}{_unknown_parameter(str(error)) or error}"
+    return None
+
+
+def _place(error: Exception) -> str:
+    """The line of the user's experiment file that raised it, if one did."""
+    libraries = [str(Path(__file__).parent), *sysconfig.get_paths().values()]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.endswith(".py") and not frame.filename.startswith(tuple(libraries))
+    ]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+
+
+def _unknown_parameter(text: str) -> str | None:
+    """Python's own message about an unexpected argument, with the nearest known one."""
+    found = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text)
+    if found is None:
+        return None
+    from neoteny import methods, nets, problems
+    from neoteny.suite import sweep
+
+    name, argument = found.groups()
+    for home in (methods, nets, problems, sweep):
+        thing = getattr(home, name, None)
+        if thing is not None:
+            known = list(inspect.signature(thing).parameters)
+            return f"{name} has no parameter {argument!r}.{sweep.nearest(argument, known)} It takes {', '.join(known)}."
+    return None

@@ -1,0 +1,1 @@
+"""`diagnose`: is this network losing plasticity?"""

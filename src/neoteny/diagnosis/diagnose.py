@@ -1,0 +1,286 @@
+"""diagnose: is a network losing its ability to learn, layer by layer and in words.
+
+The flow: `wiring.find` says where the hidden units are, one pass on the user's inputs reads them, `metrics` measures
+them, and a freshly initialised copy of the same network (`control.py`), measured on the same inputs, says what would be
+normal. `verdict.py` puts it into words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from neoteny import metrics
+from neoteny.diagnosis.fresh_copy import checked_copy, fresh_copy, has_seen_data, settle_norms
+from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, sentences_on
+from neoteny.layers.groups import UnitGroup
+from neoteny.layers.kinds import by_feature
+from neoteny.wiring.sandbox import Stage, few_examples, leaves
+from neoteny.wiring.trace import Norm, Wiring, find, unwrap
+
+MOST_ROWS = 2000
+"""Rows (examples, or examples times positions) a rank is measured on: as many as the paper's, and seconds at most."""
+
+_LARGE = 8192.0  # beyond it every bounded activation function is flat; a power of two stays exact in half precision
+_SEED = 0
+
+
+def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True, norm: Norm = "accept") -> Diagnosis:
+    """Measure every layer of hidden units on some inputs, and say in words what is wrong.
+
+    The model runs in evaluation mode without gradients, and is left exactly as it was. Frozen layers count too.
+
+    Args:
+        model: any feed-forward module.
+        inputs: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments. The more
+            examples the better: a unit is dead if it is silent on all of them, and no rank exceeds their number.
+        control: compare with a copy of the model whose layers are drawn anew (`reset_parameters`, or what the model
+            declares in `initial_distributions`) and whose batch norms, if the model's have seen data, have seen these
+            inputs. If that is not how the model was initialised, pass a fresh model instead. False: no comparison.
+        norm: "accept" includes units behind a LayerNorm, "refuse" leaves them out.
+
+    Raises:
+        TypeError: not a module.
+        ValueError: inputs the model does not accept, fewer than two examples, or no hidden units.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 2))
+        >>> with torch.no_grad():
+        ...     _ = model[0].bias[:3].fill_(-1e3)
+        >>> found = diagnose(model, torch.randn(64, 4))
+        >>> found.layers[0].dead
+        3
+        >>> print(found.verdict[0])
+        30% of 0's units (3 of 10) never fire on these inputs; in a fresh copy: 0%.
+    """
+    model = unwrap(model)
+    if not isinstance(control, (bool, nn.Module)):
+        raise TypeError(f"control must be True, False or a fresh nn.Module; got {type(control).__name__}.")
+    _check_examples(inputs)
+    wiring, example = _find(model, inputs, norm)
+    notes: list[str] = []
+    with Stage(model, inputs) as stage:  # it also puts the random states back that the fresh copy is drawn with
+        bounds = _bounds(stage, wiring, example)
+        layers = _measure(stage, wiring, bounds)
+        fresh_magnitude: float | None = None
+        if control is not False:
+            fresh = fresh_copy(model, notes) if control is True else checked_copy(model, unwrap(control))
+            if has_seen_data(model):
+                settle_norms(fresh, inputs)
+            with Stage(fresh, inputs) as fresh_stage:
+                twins = _measure(fresh_stage, wiring, bounds)
+            layers = {name: replace(layer, fresh=twins.get(name)) for name, layer in layers.items()}
+            fresh_magnitude = float(metrics.weight_magnitude(fresh.parameters()))
+    silent = {group.name: "not called on these inputs" for group in wiring if group.name not in layers}
+    short = [layer.name for layer in layers.values() if layer.rows < layer.units]
+    if short:
+        notes.append(f"fewer rows than units, so that no rank can reach the number of units: {', '.join(short)}")
+    found = Diagnosis(
+        tuple(layers.values()),
+        float(metrics.weight_magnitude(model.parameters())),
+        fresh_magnitude,
+        (),
+        {**wiring.left_out, **silent},
+        wiring.refused,
+        tuple(notes),
+    )
+    return replace(found, verdict=tuple(sentences_on(found)))
+
+
+# --- where the units are ---------------------------------------------------------------------------------------------
+
+
+def _check_examples(inputs: Any) -> None:
+    """At least two examples: the first axis of the first tensor."""
+    sizes = [leaf.shape[0] for leaf in leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim()]
+    if not sizes:
+        raise ValueError(
+            f"inputs must be a batch of examples (a tensor, a tuple or a dict of tensors); got {type(inputs).__name__} "
+            "without any."
+        )
+    if sizes[0] < 2:
+        raise ValueError(f"inputs must hold at least 2 examples, better hundreds: a rank needs rows; got {sizes[0]}.")
+
+
+def _find(model: nn.Module, inputs: Any, norm: Norm) -> tuple[Wiring, Any]:
+    """The unit groups, and the batch they were found with: a few examples, or all where few do not do."""
+    wiring: Wiring | None = None
+    example = few_examples(inputs)
+    if example is not inputs:
+        try:
+            wiring = find(model, example, norm=norm, frozen=False)
+        except Exception:  # an axis that only looked like the batch, a fixed batch size: whatever it was, all will tell
+            wiring = None
+    if wiring is None or not wiring.groups:
+        example = inputs
+        wiring = find(model, example, norm=norm, frozen=False)
+    if not wiring.groups:
+        reasons = {**wiring.left_out, **wiring.refused}
+        listed = "".join(f"\n  {name or 'the model itself'}: {reason}" for name, reason in reasons.items())
+        raise ValueError(
+            "expected a model with at least one layer of hidden units (a Linear or Conv layer that feeds another one); "
+            f"found none.{listed or ' The model has no Linear, Conv1d or Conv2d.'}"
+        )
+    return wiring, example
+
+
+# --- reading and measuring -------------------------------------------------------------------------------------------
+
+_Bounds = Mapping[str, tuple[float, float] | None]
+_Reader = Callable[[Tensor], None]
+
+
+def _run(
+    stage: Stage,
+    readers: Iterable[tuple[str, _Reader]],
+    constants: Mapping[str, float] | None = None,
+    example: Any = None,
+) -> None:
+    """One pass in which `readers` see the inputs of the named modules, and `constants` replace outputs.
+
+    Whoever is replaced is still called through its hooks, so that a reader sees exactly what its module consumes.
+    """
+    by_module: dict[str, list[_Reader]] = {name: [] for name in constants or {}}
+    for name, reader in readers:
+        by_module.setdefault(name, []).append(reader)
+    fakes = {}
+    for name, some in by_module.items():
+        module = stage.model.get_submodule(name)
+        fakes[module] = _overheard(module, some, (constants or {}).get(name))
+    stage.forward(fakes, example=example)
+
+
+def _overheard(module: nn.Module, readers: list[_Reader], constant: float | None) -> Callable[..., Tensor]:
+    def forward(*args: Any, **kwargs: Any) -> Tensor:
+        values = args[0] if args else next(iter(kwargs.values()))
+        for reader in readers:
+            reader(values)
+        outputs = type(module).forward(module, *args, **kwargs)
+        return outputs if constant is None else torch.full_like(outputs, constant)
+
+    return forward
+
+
+def _read_at(group: UnitGroup) -> str:
+    return group.read or group.consumers[0].module
+
+
+def _rows_of(module: nn.Module, group: UnitGroup) -> Callable[[Tensor], Tensor]:
+    """From a module's input to (rows, units): every example and position is a row, as is every column of a flatten."""
+    port = next(port for port in (*group.consumers, *group.norms) if port.module == _read_at(group))
+    features = cast(Tensor, port.features)
+
+    def rows(values: Tensor) -> Tensor:
+        per_unit = by_feature(module, values)[features.to(values.device)]  # (U, repeat, examples and positions)
+        return per_unit.flatten(1).T
+
+    return rows
+
+
+def _bounds(stage: Stage, wiring: Wiring, example: Any) -> _Bounds:
+    """The limits of each layer's activation function, None where it has none.
+
+    Tried out rather than guessed: producers return huge constants of either sign, and what arrives at the reader is a
+    limit if twice the constant gives the same. A norm over several units turns any constant into a limit, so behind
+    one there is no telling; nor for the product of two producers.
+    """
+    simple: list[UnitGroup] = []
+    for group in wiring:
+        between = [stage.model.get_submodule(port.module) for port in group.norms if port.module != group.read]
+        if len(group.producers) == 1 and all(isinstance(module, _BatchNorm) for module in between):
+            simple.append(group)
+    seen: dict[str, list[Tensor]] = {group.name: [] for group in wiring}
+    readers = [(_read_at(group), _keep(stage.model, group, seen[group.name])) for group in simple]
+    try:
+        for constant in (_LARGE, 2 * _LARGE, -_LARGE, -2 * _LARGE):
+            _run(stage, readers, {group.producers[0].module: constant for group in simple}, example)
+    except Exception:  # the model rejects such values; it was not asked whether it accepts them
+        return dict.fromkeys(seen)
+    return {name: _limits(values) for name, values in seen.items()}
+
+
+def _keep(model: nn.Module, group: UnitGroup, kept: list[Tensor]) -> _Reader:
+    rows = _rows_of(model.get_submodule(_read_at(group)), group)
+    return lambda values: kept.append(rows(values).float())
+
+
+def _limits(values: list[Tensor]) -> tuple[float, float] | None:
+    if len(values) != 4 or not all(bool(value.isfinite().all()) for value in values):
+        return None
+    up, further_up, down, further_down = values
+    if not (torch.allclose(up, further_up, 1e-2, 1e-2) and torch.allclose(down, further_down, 1e-2, 1e-2)):
+        return None
+    low, high = (float(find(torch.stack([up, down]))) for find in (torch.min, torch.max))
+    return (low, high) if high - low > 0.1 else None  # a function without two ends: a bump, a constant
+
+
+class _Layer:
+    """Gathers what one layer's numbers need while the pass runs, so that no activations are kept."""
+
+    def __init__(self, module: nn.Module, group: UnitGroup, bounds: tuple[float, float] | None) -> None:
+        self.bounds = bounds
+        self.dead: Tensor | None = None
+        self.saturated: Tensor | None = None
+        self.sample: list[Tensor] = []
+        self.finite = True
+        self._rows = _rows_of(module, group)
+
+    def __call__(self, values: Tensor) -> None:
+        rows = self._rows(values)
+        self.dead = _both(self.dead, metrics.dead_units(rows))
+        if self.bounds is not None:
+            self.saturated = _both(self.saturated, metrics.saturated_units(rows, *self.bounds))
+        self.finite = self.finite and bool(rows.isfinite().all())
+        self.sample.append(_sample(rows).cpu())  # float64 decompositions: no accelerator is better at small ones
+
+
+def _both(before: Tensor | None, now: Tensor) -> Tensor:
+    return now if before is None else before & now
+
+
+def _sample(rows: Tensor) -> Tensor:
+    """At most MOST_ROWS rows, always the same ones of as many; even steps would hit the same position of each image."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))[:MOST_ROWS]
+    return rows[chosen.to(rows.device)]
+
+
+def _measure(stage: Stage, wiring: Wiring, bounds: _Bounds) -> dict[str, LayerDiagnosis]:
+    """Every layer that the pass called, by name."""
+    layers = {
+        group.name: _Layer(stage.model.get_submodule(_read_at(group)), group, bounds[group.name]) for group in wiring
+    }
+    _run(stage, [(_read_at(group), layers[group.name]) for group in wiring])
+    return {
+        group.name: _layer_numbers(stage.model, group, layers[group.name])
+        for group in wiring
+        if layers[group.name].dead is not None
+    }
+
+
+def _layer_numbers(model: nn.Module, group: UnitGroup, layer: _Layer) -> LayerDiagnosis:
+    sample = _sample(torch.cat(layer.sample))
+    dead = int(cast(Tensor, layer.dead).sum())
+    saturated = None if layer.saturated is None else float(layer.saturated.double().mean())
+    incoming = [
+        cast(Tensor, model.get_submodule(port.module).weight)[cast(Tensor, port.features).flatten()]
+        for port in group.producers
+    ]
+    return LayerDiagnosis(
+        name=group.name,
+        units=group.units,
+        dead=dead,
+        dead_share=dead / group.units if layer.finite else math.nan,
+        saturated_share=saturated if layer.finite or saturated is None else math.nan,
+        effective_rank=float(metrics.effective_rank(sample)),
+        stable_rank=float(metrics.stable_rank(sample)),
+        weight_magnitude=float(metrics.weight_magnitude(incoming)),
+        rows=len(sample),
+    )

@@ -1,0 +1,198 @@
+"""The result of a diagnosis: numbers a layer, a table, and sentences that name what differs and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from neoteny.text import render
+
+NOTABLE_SHARE = 0.05
+"""Dead or saturated units are worth a sentence from here on: a healthy layer has a few per cent at most."""
+
+NOTABLE_RANK = 0.5
+"""An effective rank below this share of a fresh copy's: fresh copies differ by per cents, and fitting one task costs
+some rank without any harm, but half of it gone is more than either."""
+
+NOTABLE_RANK_ALONE = 0.1
+"""Without a fresh copy: an effective rank below this share of the largest possible one. Fresh layers are well above."""
+
+NOTABLE_GROWTH = 3.0
+"""Weights this many times as large as a fresh copy's. Initial distributions that a model may set by hand reach 2.9
+times torch's own (Kaiming for tanh), and a network that was merely initialised another way must not be called grown."""
+
+
+@dataclass(frozen=True)
+class LayerDiagnosis:
+    """One layer of hidden units on the given inputs.
+
+    Attributes:
+        name: the unit group's name, its first producer.
+        units: how many.
+        dead: how many are exactly zero on every input, as a ReLU unit that no longer learns. Smooth functions (GELU)
+            hardly ever are: their rank tells more.
+        dead_share: the same as a share; nan if activations are not finite.
+        saturated_share: share of the units within 0.01 of a limit of their activation function on every input; None
+            unless the function is bounded (tanh, sigmoid, a clamp), which is tried out, not guessed from the values.
+        effective_rank, stable_rank: of the activations (rows, units), not centred.
+        weight_magnitude: mean absolute incoming weight.
+        rows: rows of the ranks: examples, or a fixed random choice of examples and positions.
+        fresh: the same layer of the freshly initialised copy.
+    """
+
+    name: str
+    units: int
+    dead: int
+    dead_share: float
+    saturated_share: float | None
+    effective_rank: float
+    stable_rank: float
+    weight_magnitude: float
+    rows: int
+    fresh: LayerDiagnosis | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found. Print it for a table and the verdict.
+
+    Attributes:
+        layers: in the order of the forward pass.
+        weight_magnitude: mean absolute weight of the whole model, biases left out.
+        fresh_weight_magnitude: that of the fresh copy, or None without one.
+        verdict: sentences.
+        left_out, refused: layers without numbers, each with the reason.
+        notes: what limits the numbers.
+    """
+
+    layers: tuple[LayerDiagnosis, ...]
+    weight_magnitude: float
+    fresh_weight_magnitude: float | None
+    verdict: tuple[str, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, strings, lists and dicts, ready for JSON (nan where nothing can be measured)."""
+        plain = asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+    def __str__(self) -> str:
+        lines = [_table(self), "", "verdict", *(f"  {sentence}" for sentence in self.verdict)]
+        if self.notes:
+            lines += ["", "notes", *(f"  {note}" for note in self.notes)]
+        for title, reasons in (("left out", self.left_out), ("refused", self.refused)):
+            if reasons:
+                lines += ["", title, *(f"  {name}: {reason}" for name, reason in reasons.items())]
+        return "\n".join(lines)
+
+
+_REPLACE = (
+    "Consider neoteny.ContinualBackprop: neoteny.attach(model, optimizer, neoteny.ContinualBackprop(), example=inputs, "
+    "trained=True) replaces units that contribute little."
+)
+_SHRINK = "Consider neoteny.L2 or neoteny.ShrinkAndPerturb, which keep weights small, or a smaller step size."
+_BROKEN = "Look for a diverged loss or inputs out of range before anything else: training cannot repair these values."
+
+
+def sentences_on(found: Diagnosis) -> list[str]:
+    """Sentences on what stands out, then what to do; one sentence if nothing does."""
+    sentences: list[str] = []
+    advice: list[str] = []
+    for layer in found.layers:
+        if not math.isfinite(layer.effective_rank):
+            sentences.append(f"{layer.name}'s activations are not all finite on these inputs.")
+            advice.append(_BROKEN)
+            continue
+        for sentence, remedy in (on_silence(layer), _on_rank(layer), _on_growth(layer)):
+            sentences += [sentence] if sentence else []
+            advice += [remedy] if remedy else []
+    fresh = found.fresh_weight_magnitude
+    if _SHRINK not in advice and fresh and found.weight_magnitude >= NOTABLE_GROWTH * fresh:
+        times = found.weight_magnitude / fresh
+        sentences.append(f"The model's weights are {times:.1f} times as large as a fresh copy's, hidden layers apart.")
+        advice.append(_SHRINK)
+    if not advice and sentences:
+        sentences.append("Nothing else stands out, compared with a fresh copy.")
+    elif not advice:
+        compared = "" if fresh is None else ", compared with a fresh copy"
+        sentences.append(
+            f"Nothing is wrong with these layers on these inputs{compared}: few dead or saturated units, "
+            f"no collapsed rank{'' if fresh is None else ', no grown weights'}."
+        )
+    return [*sentences, *dict.fromkeys(advice)]
+
+
+def on_silence(layer: LayerDiagnosis) -> tuple[str, str]:
+    """Dead units, or saturated ones where the activation function is bounded (there a dead unit is saturated too)."""
+    share, what = layer.dead_share, "never fire on these inputs"
+    before = None if layer.fresh is None else layer.fresh.dead_share
+    if layer.saturated_share is not None:
+        share, what = layer.saturated_share, "sit at a limit of their activation function on all these inputs"
+        before = None if layer.fresh is None else layer.fresh.saturated_share
+    if share < NOTABLE_SHARE:
+        return "", ""
+    count = round(share * layer.units)
+    sentence = f"{share:.0%} of {layer.name}'s units ({count} of {layer.units}) {what}"
+    if before is None:
+        return f"{sentence}.", _REPLACE
+    # Counts of two fresh copies differ by chance: two standard deviations of the difference are not worth blaming.
+    chance = 2.0 * math.sqrt(2.0 * before * layer.units)
+    if count - before * layer.units < max(NOTABLE_SHARE * layer.units - 0.5, chance):
+        return f"{sentence}; so do {before:.0%} in a fresh copy, so training is not the cause.", ""
+    return f"{sentence}; in a fresh copy: {before:.0%}.", _REPLACE
+
+
+def _on_rank(layer: LayerDiagnosis) -> tuple[str, str]:
+    sentence = f"{layer.name}'s effective rank is {layer.effective_rank:.1f} of {layer.units} units"
+    if layer.fresh is None:
+        most = min(layer.units, layer.rows)
+        low = layer.effective_rank < NOTABLE_RANK_ALONE * most
+        return (f"{sentence} (at most {most} with these inputs).", _REPLACE) if low else ("", "")
+    before = layer.fresh.effective_rank
+    low = layer.effective_rank < NOTABLE_RANK * before
+    return (f"{sentence}; a fresh copy has {before:.1f}.", _REPLACE) if low else ("", "")
+
+
+def _on_growth(layer: LayerDiagnosis) -> tuple[str, str]:
+    before = 0.0 if layer.fresh is None else layer.fresh.weight_magnitude
+    if not before or layer.weight_magnitude < NOTABLE_GROWTH * before:
+        return "", ""
+    times = layer.weight_magnitude / before
+    return f"The weights of {layer.name} are {times:.1f} times as large as a fresh copy's.", _SHRINK
+
+
+def _table(found: Diagnosis) -> str:
+    """One row a layer and one for the model; columns that no layer fills are left away."""
+    columns: list[tuple[str, Callable[[LayerDiagnosis], str]]] = [
+        ("layer", lambda layer: layer.name),
+        ("units", lambda layer: str(layer.units)),
+        ("dead", lambda layer: f"{layer.dead_share:.0%}"),
+        ("fresh", lambda layer: f"{layer.fresh.dead_share:.0%}" if layer.fresh else "-"),
+        ("saturated", lambda layer: _percent(layer.saturated_share)),
+        ("fresh", lambda layer: _percent(layer.fresh.saturated_share) if layer.fresh else "-"),
+        ("effective rank", lambda layer: f"{layer.effective_rank:.1f}"),
+        ("fresh", lambda layer: f"{layer.fresh.effective_rank:.1f}" if layer.fresh else "-"),
+        ("stable rank", lambda layer: f"{layer.stable_rank:.1f}"),
+        ("mean |w|", lambda layer: f"{layer.weight_magnitude:.4f}"),
+        ("fresh", lambda layer: f"{layer.fresh.weight_magnitude:.4f}" if layer.fresh else "-"),
+    ]
+    filled = [(title, [cell(layer) for layer in found.layers]) for title, cell in columns]
+    filled = [(title, cells) for title, cells in filled if any(cell != "-" for cell in cells)]
+    whole = {"mean |w|": f"{found.weight_magnitude:.4f}", "layer": "whole model"}
+    last: Sequence[str] = [whole.get(title, "-") for title, _ in filled]
+    if found.fresh_weight_magnitude is not None:
+        last = [*last[:-1], f"{found.fresh_weight_magnitude:.4f}"]
+    rows = [*map(list, zip(*(cells for _, cells in filled), strict=True)), last]
+    return render([title for title, _ in filled], rows)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"

@@ -1,0 +1,1 @@
+"""The experiments on Online Permuted MNIST."""

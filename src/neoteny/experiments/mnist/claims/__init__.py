@@ -1,0 +1,1 @@
+"""What the paper says of Online Permuted MNIST, and how it is checked."""

@@ -1,0 +1,189 @@
+"""What the experiments on slowly-changing regression share: the problem at each scale, the learners, their curves.
+
+The problem and the learner are those of the paper's Appendix B and Table B.3: 21 bits of which 15 flip rarely, a target
+network of 100 threshold units, a learner of five hidden units trained on one example at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from neoteny.experiments.scales import pick, scale_of
+from neoteny.methods import SGD, Adam
+from neoteny.methods.method import Method
+from neoteny.nets import MLP
+from neoteny.problems import SlowlyChangingRegression
+from neoteny.report.chart import Chart, Series
+from neoteny.report.statistics import curve, select
+from neoteny.report.trends import Line, best_of, count_runs, rise, subtract
+from neoteny.suite.sweep import Chosen, Network, Setting, network
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ACTIVATIONS = {
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "elu": "ELU",
+    "leaky_relu": "leaky ReLU",
+    "relu": "ReLU",
+    "swish": "Swish",
+}
+"""The six activations, as settings name them and as figures print them."""
+OPTIMIZERS = ("SGD", "Adam")
+BIN_EXAMPLES = 40_000
+_POINTS = 30
+
+BASELINE = Chosen(
+    "step size of the linear baseline",
+    "the same step sizes as the networks; the best of them is drawn and compared with",
+    "the paper draws a linear baseline and does not say how it was trained; the best one is the hardest to beat",
+)
+OUTPUT_GAIN = Chosen(
+    "initial weights of the output layer",
+    "Kaiming uniform with gain 1, biases zero",
+    "the paper gives gains for activations only, and the output layer is linear",
+)
+TARGET_BIAS = Chosen(
+    "bias of the target network's output",
+    "+1 or -1, drawn once like the weights",
+    "the paper's table gives the output layer a bias and no value for it",
+)
+LEAKY_SLOPE = Chosen(
+    "negative slope of leaky ReLU",
+    "0.01",
+    "torch's own; the paper's formula for the gain leaves it open",
+)
+
+
+def make_problem(scale: str, laptop_tasks: int = 60, laptop_examples_per_task: int = 2000) -> SlowlyChangingRegression:
+    """The problem at a scale: a task is the time between two flips, and the paper's 3M examples are 300 tasks."""
+    return pick(
+        scale,
+        smoke=SlowlyChangingRegression(tasks=12, examples_per_task=20),
+        laptop=SlowlyChangingRegression(tasks=laptop_tasks, examples_per_task=laptop_examples_per_task),
+        paper=SlowlyChangingRegression(tasks=300, examples_per_task=10_000),
+    )
+
+
+def step_sizes(scale: str) -> tuple[float, ...]:
+    """The paper's three; on a laptop larger ones, because the loss goes with the number and the size of updates."""
+    return pick(scale, smoke=(0.01, 0.003, 0.001), laptop=(0.03, 0.01, 0.003), paper=(0.01, 0.003, 0.001))
+
+
+def choose(
+    problem: SlowlyChangingRegression, scale: str, activations: Iterable[str], varies_step_size: bool = False
+) -> tuple[Chosen, ...]:
+    """What the paper leaves open about the problem and the learners, and what the laptop scale changes.
+
+    Args:
+        problem: of the experiment at this scale.
+        scale: one of the three.
+        activations: of the experiment's learners at this scale.
+        varies_step_size: whether the experiment runs `step_sizes`.
+    """
+    silent = (OUTPUT_GAIN, TARGET_BIAS, *((LEAKY_SLOPE,) if "leaky_relu" in activations else ()))
+    if scale != "laptop":
+        return silent
+    shorter = (
+        Chosen(
+            "time between two flips at the laptop scale",
+            f"{problem.examples_per_task:,} examples instead of 10,000, and {problem.tasks} flips instead of 300",
+            "the loss shows after a number of flips; with shorter tasks there are enough of them in minutes",
+        ),
+    )
+    larger = (
+        Chosen(
+            "step sizes at the laptop scale",
+            f"{', '.join(f'{size:g}' for size in step_sizes(scale))} instead of the paper's 0.01, 0.003 and 0.001",
+            "the loss goes with the number and the size of updates, of which there are few",
+        ),
+    )
+    return (*silent, *shorter, *(larger if varies_step_size else ()))
+
+
+def make_learner(activation: str) -> Network:
+    """The network of five hidden units."""
+    return network(MLP, hidden=(5,), activation=activation)
+
+
+def make_optimizer(name: str, step_size: float) -> Method:
+    """SGD or Adam by its name in tables."""
+    return Adam(step_size) if name == "Adam" else SGD(step_size)
+
+
+def make_baselines(optimizers: Iterable[str], step_sizes: Iterable[float]) -> list[Setting]:
+    """Linear learners, one for each optimizer and step size."""
+    sizes = tuple(step_sizes)
+    return [
+        Setting(
+            "Linear",
+            network(MLP, hidden=()),
+            (make_optimizer(name, step_size),),
+            {"optimizer": name, "step_size": step_size},
+        )
+        for name in optimizers
+        for step_size in sizes
+    ]
+
+
+def baseline(frame: pd.DataFrame, optimizer: str) -> pd.DataFrame:
+    """The errors of the best linear baseline of an optimizer."""
+    return best_of(select(frame, "error", method="Linear", optimizer=optimizer), "error", higher_is_better=False)
+
+
+def drift(frame: pd.DataFrame, optimizer: str) -> pd.Series:
+    """Each stream's rise of the linear baseline's error from early to late; nothing without a baseline.
+
+    The target function is harder in some states of the slow bits than in others. The baseline has no hidden units that
+    could be lost, so its rise stands for that.
+    """
+    return rise(baseline(frame, optimizer))
+
+
+def excess_rise(rows: pd.DataFrame, drift: pd.Series) -> pd.Series:
+    """Each run's rise of the error from early to late, less the drift of its stream; nothing where that is unknown."""
+    return subtract(rise(rows), drift)
+
+
+def draw_errors(
+    frame: pd.DataFrame,
+    problem: SlowlyChangingRegression,
+    title: str,
+    group: str,
+    lines: Iterable[Line],
+) -> Chart | None:
+    """One panel of errors over examples; None if none of its lines has results.
+
+    Args:
+        frame: of one experiment; its scale says how it is binned.
+        problem: which the frame's runs learned.
+        title, group: of the chart.
+        lines: name, rows and options of `Series`; lines without rows are left out.
+    """
+    bin_tasks = bin_size(frame, problem)
+    series: list[Series] = []
+    shown: list[Any] = []
+    for name, rows, options in lines:
+        if len(rows):
+            series.append(curve(rows, name, bin_tasks, x_scale=problem.examples_per_task, **options))
+            shown.append(rows)
+    if not series:
+        return None
+    import pandas as pd
+
+    examples = bin_tasks * problem.examples_per_task
+    caption = (
+        f"Squared error before each update, in bins of {examples:,} examples; mean over "
+        f"{count_runs(pd.concat(shown))}, band: one standard error."
+    )
+    return Chart(title, "examples", "squared error", tuple(series), caption, group)
+
+
+def bin_size(frame: pd.DataFrame, problem: SlowlyChangingRegression) -> int:
+    """Tasks a bin: 40,000 examples at the paper's scale, elsewhere so many that there are about thirty points."""
+    if scale_of(frame) == "paper":
+        return max(1, BIN_EXAMPLES // problem.examples_per_task)
+    tasks = int(frame["task"].max()) + 1 if len(frame) else problem.tasks
+    return max(1, tasks // _POINTS)

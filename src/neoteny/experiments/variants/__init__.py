@@ -1,0 +1,1 @@
+"""Experiments of our own: other sizes and settings of the paper's."""

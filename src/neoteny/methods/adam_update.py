@@ -1,0 +1,104 @@
+"""Adam's update with a step count for every element, so that a reset weight starts afresh.
+
+The count of an element is the number of updates since the later of the last resets of its two units: two vectors per
+weight, no further tensor of its size. Since 1 - beta^t grows with t, the correction of an element is
+min(1 - beta^t_row, 1 - beta^t_column), an outer minimum of two short vectors.
+
+Used by `methods.adam` (stacks) and `optim.adam` (a user's module).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from neoteny.layers.ports import Region, put
+from neoteny.methods.fused_adam import update_fused
+
+
+class ElementSteps:
+    """Step counts of the elements of one parameter (*R, ...).
+
+    Args:
+        step: updates so far.
+        resets: `rows` (*R, out) and `columns` (*R, groups, in / groups), each under the key "step": the update at which
+            a row or column was last reset; None or empty if nothing ever was.
+        run_axes: the number of run axes R.
+    """
+
+    def __init__(self, step: int, resets: dict[str, dict[str, Tensor]] | None, run_axes: int) -> None:
+        self.step = step
+        self.resets = resets
+        self.run_axes = run_axes
+
+    @staticmethod
+    def record(resets: dict[str, dict[str, Tensor]], like: Tensor, region: Region, step: int) -> None:
+        """Note that the region was reset at `step`."""
+        # "step" is the one key that Optimizer.load_state_dict does not cast to the parameter's dtype.
+        if region.groups is None:
+            run_axes = len(region.index) - 1
+            if "rows" not in resets:
+                shape = like.shape[: run_axes + 1]
+                resets["rows"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
+            put(resets["rows"]["step"], region.index, step)
+        else:
+            run_axes = len(region.index) - 2
+            if "columns" not in resets:
+                shape = (*like.shape[:run_axes], region.groups, like.shape[run_axes + 1])
+                resets["columns"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
+            put(resets["columns"]["step"], region.index, step)
+
+    def correction(self, beta: float, like: Tensor) -> float | Tensor:
+        """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""
+        if not self.resets:
+            return 1.0 - beta**self.step
+        least: Tensor | None = None
+        shape = like.shape
+        rows, columns = self.resets.get("rows"), self.resets.get("columns")
+        if rows is not None:
+            least = self._since(beta, rows["step"], like)
+            least = least.reshape(least.shape + (1,) * (like.dim() - least.dim()))
+        if columns is not None:
+            by_column = self._since(beta, columns["step"], like)  # (*R, groups, in / groups)
+            groups, per_group = by_column.shape[-2:]
+            outputs = shape[self.run_axes] // groups
+            by_column = by_column.unsqueeze(-2).expand(*by_column.shape[:-2], groups, outputs, per_group)
+            by_column = by_column.reshape(*by_column.shape[:-3], groups * outputs, per_group)
+            by_column = by_column.reshape(by_column.shape + (1,) * (like.dim() - by_column.dim()))
+            least = by_column if least is None else torch.minimum(least, by_column)
+        assert least is not None
+        return least
+
+    def _since(self, beta: float, since: Tensor, like: Tensor) -> Tensor:
+        """1 - beta^(step - since), in float64 until the last: in low precision beta itself may round to 1."""
+        return (1.0 - torch.pow(beta, (self.step - since).to(torch.float64))).to(like.dtype)
+
+
+def adam_update(
+    parameter: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    steps: ElementSteps,
+    step_size: float | Tensor,
+    betas: tuple[float, float],
+    eps: float,
+) -> None:
+    """One Adam update in place; every tensor (*R, ...)."""
+    if update_fused(
+        parameter, gradient, first, second, steps.step, steps.resets, steps.run_axes, step_size, betas, eps
+    ):
+        return
+    beta1, beta2 = betas
+    first.lerp_(gradient, 1.0 - beta1)
+    second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+    correction1 = steps.correction(beta1, parameter)
+    correction2 = steps.correction(beta2, parameter)
+    if isinstance(correction1, float) and isinstance(correction2, float) and isinstance(step_size, (int, float)):
+        denominator = (second.sqrt() / math.sqrt(correction2)).add_(eps)
+        parameter.addcdiv_(first, denominator, value=-step_size / correction1)
+    else:
+        denominator = (second / correction2).sqrt_().add_(eps)
+        parameter.sub_(step_size * (first / correction1) / denominator)

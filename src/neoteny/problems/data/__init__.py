@@ -1,0 +1,1 @@
+"""Where data comes from: found, downloaded, checked, or made."""

@@ -1,0 +1,1 @@
+"""Online Permuted MNIST."""

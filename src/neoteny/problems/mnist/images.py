@@ -1,0 +1,124 @@
+"""The images of permuted MNIST: MNIST itself, generated ones, or a folder of idx files; one copy a process.
+
+Before this: `datasets` finds and checks files, `synthetic` generates; after it: `permuted_mnist`.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import math
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.problems.data import synthetic
+from neoteny.problems.data.datasets import DATASETS, find
+from neoteny.problems.data.files import DataError, checksum
+
+IMAGES = "train-images-idx3-ubyte"
+LABELS = "train-labels-idx1-ubyte"
+CLASSES = 10
+
+
+@dataclass(eq=False)
+class DigitImages:
+    """Images (N, 784) and labels (N,), uint8; `on` keeps one copy for each device that asked."""
+
+    images: Tensor
+    labels: Tensor
+    fingerprint: str
+    _copies: dict[torch.device, DigitImages] = field(default_factory=dict, repr=False)
+
+    def on(self, device: torch.device) -> DigitImages:
+        """The same images on a device."""
+        if device == self.images.device:
+            return self
+        if device not in self._copies:
+            self._copies[device] = DigitImages(self.images.to(device), self.labels.to(device), self.fingerprint)
+        return self._copies[device]
+
+
+def open_digits(source: str, data: Path | str | None = None) -> DigitImages:
+    """The images of a source: "mnist", "synthetic", or the path of a folder of idx files.
+
+    A named dataset must be the published one; a folder is taken as it is.
+
+    Raises:
+        DataError: data is missing or corrupt.
+    """
+    if source == "synthetic":
+        return _generated()
+    named = [name for name, dataset in DATASETS.items() if dataset.kind == "digits"]
+    if source in named:
+        folder, mend = find(source, data), DATASETS[source].mend
+    else:
+        folder, mend = Path(source).expanduser(), f"Place {IMAGES} and {LABELS} there, with the ending .gz or without."
+        if not folder.is_dir():
+            raise ValueError(
+                f"source must be {', '.join(repr(name) for name in (*named, 'synthetic'))} or the path of a folder "
+                f"with {IMAGES} and {LABELS}; got {source!r}, which is not a folder."
+            )
+    paths = [_present(folder, name, mend) for name in (IMAGES, LABELS)]
+    try:
+        return _read(*((path.resolve(), checksum(path)) for path in paths))
+    except DataError as fault:
+        raise DataError(f"{fault} {mend}") from fault
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """The array of bytes in an idx file, gzipped or not.
+
+    Raises:
+        DataError: it is not one, or not a whole one.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as fault:
+        raise DataError(f"{path} is corrupt: {fault}.") from fault
+    axes = content[3] if len(content) > 3 else 0
+    if len(content) < 4 + 4 * axes or content[:3] != b"\x00\x00\x08" or not axes:
+        raise DataError(
+            f"{path} is corrupt: expected an idx file of bytes, which begins with 00 00 08; found "
+            f"{content[:4].hex(' ') or 'nothing'}."
+        )
+    shape = tuple(int.from_bytes(content[4 * axis : 4 * axis + 4], "big") for axis in range(1, axes + 1))
+    found = len(content) - 4 - 4 * axes
+    if found != math.prod(shape):
+        raise DataError(
+            f"{path} is corrupt: expected {math.prod(shape):,} bytes for the shape {shape} that it announces; found "
+            f"{found:,}."
+        )
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def _present(folder: Path, name: str, mend: str) -> Path:
+    for path in (folder / f"{name}.gz", folder / name):
+        if path.is_file():
+            return path
+    raise DataError(f"{folder / name} is missing. {mend}")
+
+
+@functools.lru_cache(maxsize=2)
+def _read(images: tuple[Path, str], labels: tuple[Path, str]) -> DigitImages:
+    """Images and labels from files with these checksums."""
+    pixels, answers = read_idx(images[0]), read_idx(labels[0])
+    if pixels.ndim != 3 or pixels.shape[1:] != (28, 28) or not len(pixels):
+        raise DataError(f"{images[0]}: expected images of shape (N, 28, 28); found {pixels.shape}.")
+    if answers.shape != pixels.shape[:1]:
+        raise DataError(f"{labels[0]}: expected {len(pixels):,} labels, one for each image; found {answers.shape}.")
+    if answers.max() >= CLASSES:
+        raise DataError(f"{labels[0]}: expected labels from 0 to {CLASSES - 1}; found {answers.max()}.")
+    return DigitImages(
+        torch.tensor(pixels.reshape(-1, 784)), torch.tensor(answers), f"{images[1][:16]}-{labels[1][:16]}"
+    )
+
+
+@functools.cache
+def _generated() -> DigitImages:
+    images, labels = synthetic.digits()
+    return DigitImages(torch.tensor(images), torch.tensor(labels), synthetic.FINGERPRINT)

@@ -1,0 +1,1 @@
+"""`stack`: n networks trained in lock-step by the same methods."""

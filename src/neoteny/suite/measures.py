@@ -1,0 +1,154 @@
+"""What is measured at the start of a task, or at its end where an agent acts: correlates of lost plasticity.
+
+A measure is a function of a `Snapshot` (hidden activations and weights of some runs) that gives one number a run. Add
+one by writing the function and its line in `MEASURES`.
+
+Forward passes are those of each run alone, and decompositions are of one matrix each (or of a fixed number at once), so
+a run measures the same whatever its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from neoteny import metrics
+from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
+from neoteny.stacking.forward import ELEMENTWISE
+from neoteny.stacking.stack import Stack
+from neoteny.suite.sweep import nearest
+
+_CHUNK_BYTES = 2**29  # of a layer's activations on a GPU, where small networks are measured together
+_SPREAD = -7046029254386353131  # 2**64 over the golden ratio, as a signed number: its multiples have no pattern
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """R networks at one moment: activations (R, examples, units) of each hidden layer, and their weights (R, ...)."""
+
+    activations: Sequence[Tensor]
+    positions: Sequence[Tensor]
+    """The same with every position of a convolution as a row, so that a unit is a channel."""
+    weights: Sequence[Tensor]
+    repeats: Tensor
+    """How often an example occurs, (R, examples), at its first place; 0 at the others. Probes are drawn with
+    replacement, so that some examples occur twice."""
+
+
+def dead_units(snapshot: Snapshot) -> Tensor:
+    """Share of all hidden units that are zero on every example."""
+    return _share_of_units(metrics.dead_share, snapshot)
+
+
+def saturated_units(snapshot: Snapshot) -> Tensor:
+    """Share of all hidden units that are within 0.01 of -1 or 1 on every example: those of tanh that hardly learn."""
+    return _share_of_units(metrics.saturated_share, snapshot)
+
+
+def effective_rank(snapshot: Snapshot) -> Tensor:
+    """Effective rank of the activations, mean over hidden layers."""
+    ranks = [effective_rank_by_gram(layer, snapshot.repeats) for layer in snapshot.activations]
+    return torch.stack(ranks).mean(0)
+
+
+def weight_magnitude(snapshot: Snapshot) -> Tensor:
+    """Mean absolute weight, without biases."""
+    return metrics.weight_magnitude(snapshot.weights, run_dims=1)
+
+
+MEASURES: dict[str, Callable[[Snapshot], Tensor]] = {
+    "dead_units": dead_units,
+    "saturated_units": saturated_units,
+    "effective_rank": effective_rank,
+    "weight_magnitude": weight_magnitude,
+}
+
+
+def check_measures(names: Sequence[str]) -> None:
+    """Refuse a name that is not a measure."""
+    for name in names:
+        if name not in MEASURES:
+            known = list(MEASURES)
+            raise ValueError(f"Unknown measure {name!r}.{nearest(name, known)} Known are {', '.join(known)}.")
+
+
+def _share_of_units(share: Callable[[Tensor], Tensor], snapshot: Snapshot) -> Tensor:
+    """A share of each layer's units as one of all hidden units."""
+    counts = [share(layer) * layer.shape[-1] for layer in snapshot.positions]
+    return torch.stack(counts).sum(0) / sum(layer.shape[-1] for layer in snapshot.positions)
+
+
+@torch.no_grad()
+def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Tensor]:
+    """Every named measure, (n,) float64 on the CPU, from inputs (n, examples, ...) on the stack's device."""
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    for start, stop in _chunks(stack, inputs):
+        snapshot = _take(stack, inputs, start, stop, count_repeats="effective_rank" in names)
+        for name in names:
+            needs = snapshot.weights if name == "weight_magnitude" else snapshot.activations
+            values = MEASURES[name](snapshot) if needs else torch.full((stop - start,), torch.nan)
+            found[name].append(values.to("cpu", torch.float64))
+    return {name: torch.cat(chunks) for name, chunks in found.items()}
+
+
+def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:
+    """Ranges of runs to measure together: one run at a time, but many small ones on a GPU."""
+    runs, examples, together = len(inputs), inputs.shape[1], 1
+    parameters = stack.view.parameters.values()
+    widest = max((tensor.shape[1] for tensor in parameters), default=1)
+    linear = all(tensor.dim() <= 3 for tensor in parameters)
+    if inputs.is_cuda and linear and min(widest, examples) <= BATCHED_SIZE:
+        together = max(1, _CHUNK_BYTES // (8 * examples * widest))
+    return [(start, min(start + together, runs)) for start in range(0, runs, together)]
+
+
+def _take(stack: Stack, inputs: Tensor, start: int, stop: int, count_repeats: bool) -> Snapshot:
+    """The snapshot of runs start to stop - 1."""
+    module, tensors = stack._template, stack.view.tensors
+    outputs: list[Tensor] = []
+
+    def keep(_layer: nn.Module, _inputs: object, output: Tensor) -> None:
+        outputs.append(output)
+
+    handles = [
+        layer.register_forward_hook(keep)
+        for layer in module.modules()
+        if isinstance(layer, ELEMENTWISE) and not isinstance(layer, nn.Identity)
+    ]
+    training = module.training
+    module.eval()
+    runs: list[list[Tensor]] = []
+    try:
+        for run in range(start, stop):
+            functional_call(module, {name: tensor[run] for name, tensor in tensors.items()}, (inputs[run],))
+            runs.append(list(outputs))
+            outputs.clear()
+    finally:
+        for handle in handles:
+            handle.remove()
+        module.train(training)
+    layers = [torch.stack([run[layer] for run in runs]) for layer in range(len(runs[0]))]
+    positions = [layer.movedim(2, -1).flatten(1, -2) if layer.dim() > 3 else layer for layer in layers]
+    parameters = dict(module.named_parameters())
+    weights = [tensors[name][start:stop] for name, parameter in parameters.items() if parameter.dim() >= 2]
+    repeats = torch.ones(stop - start, inputs.shape[1], device=inputs.device)
+    if count_repeats:
+        repeats = torch.stack([_repeats(each) for each in inputs[start:stop]])
+    return Snapshot([layer.flatten(2) for layer in layers], positions, weights, repeats)
+
+
+def _repeats(examples: Tensor) -> Tensor:
+    """How often each example occurs, at its first place; 0 at the others."""
+    bits = examples.flatten(1).to(torch.float64).view(torch.int64)
+    factors = torch.arange(1, bits.shape[1] + 1, device=bits.device) * _SPREAD | 1
+    keys, order = torch.sort((bits * factors).sum(-1), stable=True)  # equal examples have equal keys
+    sorted_bits = bits[order]
+    fresh = torch.ones_like(keys, dtype=torch.bool)
+    fresh[1:] = (keys[1:] != keys[:-1]) | (sorted_bits[1:] != sorted_bits[:-1]).any(-1)
+    group = fresh.cumsum(0) - 1
+    counts = torch.zeros_like(keys).scatter_add(0, group, torch.ones_like(keys))
+    return torch.zeros_like(keys).scatter(0, order, torch.where(fresh, counts[group], 0)).float()

@@ -1,0 +1,182 @@
+"""What a person sees while a sweep runs: bars in a terminal, plain lines elsewhere; and `neoteny status`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from neoteny.suite.store.results import Results
+from neoteny.text import render
+
+REFRESH_SECONDS = 0.5
+LINE_SECONDS = 30.0
+
+
+def format_seconds(seconds: float) -> str:
+    """1:02:03, 2:03 or 4 s.
+
+    Example:
+        >>> format_seconds(3723), format_seconds(123), format_seconds(4.2)
+        ('1:02:03', '2:03', '4 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def describe_progress(entry: Mapping[str, Any]) -> str:
+    """Task, speed, time to go and the latest metric of one stack."""
+    parts = [f"task {entry['task']} of {entry['tasks']}"]
+    unit = entry.get("unit", "update")
+    if entry.get("path") and entry["state"] == "running":
+        parts.append(entry["path"])
+    if entry["resumed_at"] and entry["state"] == "running":
+        parts.append(f"resumed at {unit} {entry['resumed_at']:,}")
+    rate = entry["updates_per_second"]
+    if rate > 0 and entry["state"] == "running":
+        parts.append(f"{rate * len(entry['runs']):,.0f} {unit}s/s")
+        parts.append(f"{format_seconds((entry['total_updates'] - entry['updates']) / rate)} to go")
+    if entry["latest"] is not None:
+        metric, value = entry["latest"]
+        parts.append(f"{metric} {value:.4g}")
+    if entry.get("diverged"):
+        parts.append(f"{entry['diverged']} diverged")
+    return ", ".join(parts)
+
+
+class Display:
+    """Watches the progress files of a results folder in a thread, while the sweep runs in this or other processes."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._began = time.time()
+        self._bars: dict[str, Any] = {}
+        self._lines: dict[str, tuple[str, float]] = {}
+        self._before = {key: entry["state"] for key, entry in results.progress().items()}
+        self._rich = self._make_rich() if sys.stderr.isatty() else None
+
+    def __enter__(self) -> Self:
+        if self._rich is not None:
+            self._rich.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        if self._rich is not None:
+            self._rich.stop()
+
+    def say(self, line: str) -> None:
+        """Print a line above the bars."""
+        if self._rich is not None:
+            self._rich.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def _watch(self) -> None:
+        while not self._done.wait(REFRESH_SECONDS):
+            self._update()
+        self._update()
+
+    def _update(self) -> None:
+        for key, entry in self._results.progress().items():
+            if entry["state"] != "running" and self._before.get(key) == entry["state"]:
+                continue  # an earlier command left it so
+            self._before.pop(key, None)
+            if self._rich is not None:
+                self._draw(key, entry)
+            else:
+                self._print(key, entry)
+
+    def _draw(self, key: str, entry: Mapping[str, Any]) -> None:
+        assert self._rich is not None
+        if key not in self._bars:
+            self._bars[key] = self._rich.add_task(entry["name"], total=entry["total_updates"], detail="")
+        done = entry["total_updates"] if entry["state"] == "finished" else entry["updates"]
+        self._rich.update(self._bars[key], completed=done, detail=describe_progress(entry))
+
+    def _print(self, key: str, entry: Mapping[str, Any]) -> None:
+        state, at = self._lines.get(key, ("", 0.0))
+        if entry["state"] != state or (state == "running" and time.time() - at >= LINE_SECONDS):
+            self._lines[key] = (entry["state"], time.time())
+            count = f", {len(entry['runs'])} runs" if len(entry["runs"]) > 1 else ""
+            print(f"[{entry['state']}] {entry['name']}{count}: {describe_progress(entry)}", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def _make_rich() -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        return Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[detail]}", markup=False),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+        )
+
+
+def status_text(results: Results) -> str:
+    """What is finished, running, failed and left, and the time to go."""
+    entries = results.progress()
+    finished = results.finished_runs()
+    rows, seconds = [], 0.0
+    entries = {
+        key: entry
+        for key, entry in entries.items()
+        if results.is_finished(key) or (entry["state"] != "split" and not finished.issuperset(entry["runs"]))
+    }  # the runs of the others were finished in other stacks
+    for key, entry in entries.items():
+        state = _state(results, key, entry)
+        if state == "running" and entry["updates_per_second"] > 0:
+            seconds = max(seconds, (entry["total_updates"] - entry["updates"]) / entry["updates_per_second"])
+        rows.append([entry["name"], state, str(len(entry["runs"])), describe_progress({**entry, "state": state})])
+    plan = results.plan()
+    left = [run_id for run_id in plan["runs"] if run_id not in finished]
+    begun = {run_id for key, entry in entries.items() if not results.is_finished(key) for run_id in entry["runs"]}
+    lines = [f"{results.about['experiment']}, scale {results.about['scale']}, in {results.root}"]
+    if rows:
+        lines += ["", render(["stack", "state", "runs", "progress"], rows)]
+    others = len(results.other_runs())
+    waiting = len([run_id for run_id in left if run_id not in begun])
+    lines += [
+        "",
+        f"{len(finished)} runs finished, {len(left)} of {len(plan['runs'])} planned left ({waiting} not begun).",
+    ]
+    if plan["more"]:
+        lines.append(plan["more"])
+    if plan["left_out"]:
+        lines.append(f"Left for later by --methods: {', '.join(plan['left_out'])}.")
+    if others:
+        lines.append(
+            f"{others} finished runs are of settings that the experiment no longer has, or were trained by another "
+            "path; reports leave them out."
+        )
+    if seconds:
+        lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")
+    for key, entry in entries.items():
+        if _state(results, key, entry) == "failed":
+            lines.append(f"failed: {entry.get('error', 'unknown error')}")
+    if (left or plan["more"]) and not any(results.is_running(key) for key in entries):
+        lines.append(f"Nothing is running. `{plan['command']}` goes on.")
+    return "\n".join(lines)
+
+
+def _state(results: Results, key: str, entry: Mapping[str, Any]) -> str:
+    if results.is_finished(key):
+        return "finished"
+    if results.is_running(key):
+        return "running"
+    return "failed" if entry["state"] == "failed" else "stopped"

@@ -1,0 +1,1 @@
+"""Agents: PPO, its loop and what it records."""

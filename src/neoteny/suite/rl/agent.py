@@ -1,0 +1,233 @@
+"""An agent in its world: act for some steps, learn from them, record, until every task is done.
+
+    for each iteration: act -> learn -> record -> rebuild the world
+
+What is learned, and how, is the learner's (`ppo`); the loop here is the same for any agent that learns on-policy. The
+world is rebuilt from its saved state after every iteration, also when nothing was interrupted: a simulator restored
+from a checkpoint differs in its last bits from one that ran on (its solver starts from other guesses), one that is
+always restored does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.draws import rng
+from neoteny.problems.problem import SimulationError, World, Worlds
+from neoteny.stacking.stack import Stack
+from neoteny.suite.measures import measure
+from neoteny.suite.rl.episodes import Record
+from neoteny.suite.stacks import StackOfRuns
+
+
+@dataclass(frozen=True)
+class Experience:
+    """What an agent went through in T steps, in order; an episode may begin or end anywhere in it.
+
+    Attributes:
+        observations: (T, inputs), before each action.
+        actions: (T, outputs), as the policy drew them, before the world clips them.
+        rewards: (T,).
+        terminated: (T,) bool, whether the world came to an end, so that nothing follows.
+        ended: (T,) bool, whether the episode ended, by the world or by its limit of time.
+        final_observations: (K, inputs), the last observations of the episodes that ended, in order.
+        next_observation: (inputs,), what would be acted on next.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    ended: Tensor
+    final_observations: Tensor
+    next_observation: Tensor
+
+
+class OnPolicyLearner(Protocol):
+    """What learns; its networks are a stack of one."""
+
+    stack: Stack
+    says: tuple[str, ...]
+    """The names under which `learn` says something."""
+
+    def act(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The action (outputs,) for an observation, given standard normal noise (outputs,)."""
+        ...
+
+    def learn(self, experience: Experience, iteration: int) -> dict[str, float]:
+        """Learn from one iteration; what there is to say about it, by name."""
+        ...
+
+
+class AgentTraining:
+    """One run on its way.
+
+    Args:
+        runs: a stack of one run.
+        worlds: the opened problem.
+        learner: what learns.
+        iteration_steps: steps between learning.
+
+    Attributes:
+        diverged_at: (1,), the step at which the run came to an end before its time, or -1.
+        ended: why it did, in words.
+    """
+
+    reason = ""
+    """Why its path does less than it could; there is never a reason."""
+
+    def __init__(self, runs: StackOfRuns, worlds: Worlds, learner: OnPolicyLearner, iteration_steps: int) -> None:
+        if len(runs.runs) != 1:
+            raise ValueError(f"An agent acts alone; expected one run, got {len(runs.runs)}.")
+        self.runs = runs
+        self.problem = runs.problem
+        self.diverged_at = torch.full((1,), -1, dtype=torch.int64)
+        self.ended = ""
+        if self.problem.steps_per_task < iteration_steps:
+            raise ValueError(
+                f"An iteration of {iteration_steps} steps is longer than a task of {self.problem.steps_per_task}; "
+                "shorten the iteration, so that something is learned in every task."
+            )
+        self._learner = learner
+        self._iteration_steps = iteration_steps
+        self._iteration = 0
+        self._dtype = getattr(torch, runs.sweep.dtype)
+        self._seed = runs.runs[0].seed
+        self._record = Record(
+            self.problem,
+            runs.sweep.points_per_task,
+            said=(*learner.says, *(["replaced"] if learner.stack.replaced else [])),
+            measures=runs.sweep.measures,
+            measure_every=runs.sweep.measure_every,
+        )
+        self._probe = torch.zeros(0, *self.problem.input_shape, dtype=self._dtype)
+        self._world = worlds.make(self._seed)
+        self._observation, _ = self._world.reset(seed=self._seed)
+        self._built_from = self._world.state_dict()
+
+    @property
+    def updates(self) -> int:
+        """Steps so far."""
+        return self._world.steps
+
+    @property
+    def task(self) -> int:
+        """The task it is in, or the number of tasks at the end."""
+        return min(self.updates // self.problem.steps_per_task, self.problem.tasks)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task is done, or the run came to an end before."""
+        return self.updates >= self.runs.updates or bool(self.diverged_at >= 0)
+
+    def run(self, pause: Callable[[], None]) -> None:
+        """Train to the end; `pause` is called between iterations and may save a checkpoint or raise."""
+        try:
+            while not self.finished:
+                self._iterate()
+                pause()
+        finally:
+            self._world.close()
+
+    def latest(self) -> tuple[str, float] | None:
+        """The mean return of the last finished task."""
+        return self._record.latest()
+
+    def table(self) -> dict[str, Tensor]:
+        """metric -> (tasks, 1), with the task numbers under "<metric>.tasks"; nan from where a run came to an end."""
+        return self._record.table()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a bit-identical continuation needs."""
+        return {
+            "iteration": self._iteration,
+            "stack": self._learner.stack.state_dict(),
+            "world": self._built_from,
+            "observation": torch.from_numpy(self._observation.copy()),
+            "probe": self._probe.clone(),
+            "record": self._record.state_dict(),
+            "diverged_at": self.diverged_at.clone(),
+            "ended": self.ended,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict()` was taken."""
+        self._learner.stack.load_state_dict(state["stack"])
+        self._built_from = state["world"]
+        self._world.load_state_dict(self._built_from)
+        self._observation = state["observation"].numpy().copy()
+        self._probe = state["probe"]
+        self._record.load_state_dict(state["record"])
+        self._iteration, self.ended = state["iteration"], state["ended"]
+        self.diverged_at.copy_(state["diverged_at"])
+
+    def _iterate(self) -> None:
+        first, steps = self.updates, min(self._iteration_steps, self.runs.updates - self.updates)
+        try:
+            experience, frictions = self._act(steps)
+        except SimulationError as error:
+            self.diverged_at.fill_(self.updates)
+            self.ended = f"ended at step {self.updates}: {error}"
+            return
+        self._record.add_steps(first, experience.rewards.numpy(), experience.ended.numpy(), frictions)
+        if steps == self._iteration_steps:  # the few steps left over at the end are not learned from
+            self._probe = experience.observations[: self.runs.sweep.probe_examples]
+            said = self._learner.learn(experience, self._iteration)
+            counts = self._learner.stack.replaced
+            if counts:
+                said["replaced"] = float(torch.stack(list(counts.values())).sum())
+            self._record.add_iteration(first + steps - 1, said)
+        self._measure(first)
+        self._iteration += 1
+        # Kept, because what a world says of itself after it was built may be a rounding of it.
+        self._built_from = self._world.state_dict()
+        self._world.load_state_dict(self._built_from)
+
+    def _act(self, steps: int) -> tuple[Experience, np.ndarray]:
+        """Act for some steps; also the friction at each."""
+        world: World = self._world
+        act, observation = self._learner.act, self._observation
+        kind = np.float64 if self._dtype == torch.float64 else np.float32
+        rows = torch.arange(steps)
+        seed = torch.tensor(self._seed)
+        noise = rng.normal(seed, self._iteration, "agent.action", rows, self.problem.outputs).numpy().astype(kind)
+        observations = np.empty((steps, *self.problem.input_shape), dtype=kind)
+        actions = np.empty((steps, self.problem.outputs), dtype=kind)
+        rewards, frictions = np.empty(steps), np.empty(steps)
+        terminated, ended = np.zeros(steps, dtype=bool), np.zeros(steps, dtype=bool)
+        final: list[np.ndarray] = []
+        for step in range(steps):
+            observations[step] = observation
+            actions[step] = action = act(observations[step], noise[step])
+            observation, rewards[step], over, cut, _ = world.step(action)
+            frictions[step] = world.friction
+            if over or cut:
+                terminated[step], ended[step] = over, True
+                final.append(observation)
+                observation, _ = world.reset()
+        self._observation = observation
+        last = np.stack(final) if final else np.empty((0, *self.problem.input_shape))
+        experience = Experience(
+            observations=torch.from_numpy(observations),
+            actions=torch.from_numpy(actions),
+            rewards=torch.from_numpy(rewards),
+            terminated=torch.from_numpy(terminated),
+            ended=torch.from_numpy(ended),
+            final_observations=torch.from_numpy(last.astype(kind)),
+            next_observation=torch.from_numpy(observation.astype(kind)),
+        )
+        return experience, frictions
+
+    def _measure(self, first: int) -> None:
+        """Measure the networks at the end of a task, on the observations of the last iteration."""
+        sweep, task = self.runs.sweep, first // self.problem.steps_per_task
+        if not sweep.measures or self.task == task or task % sweep.measure_every or not len(self._probe):
+            return
+        for name, value in measure(sweep.measures, self._learner.stack, self._probe.unsqueeze(0)).items():
+            self._record.add_measure(task, name, float(value))

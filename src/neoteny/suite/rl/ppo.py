@@ -1,0 +1,321 @@
+r"""Proximal policy optimisation (Schulman et al. 2017), and with continual backpropagation *Continual PPO*.
+
+The paper's Appendix E, Algorithm 3: collect `iteration_steps` steps with the current policy, then for some epochs
+shuffle them into mini-batches, and at each mini-batch let Adam and then every other method update both networks.
+
+With \(\rho\) the ratio of the new to the old probability of an action, \(A\) its advantage and \(G\) its return, the
+loss of a mini-batch is
+
+.. math::
+    -\mathrm{mean} \min(\rho A, \mathrm{clip}(\rho, 1 - c, 1 + c) A) + \mathrm{mean} (V - G)^2.
+
+Advantages are generalised advantage estimates (Schulman et al. 2016); an episode that only ran out of time is followed
+by the value of its last observation, one that terminated by nothing.
+
+Before this: `agents`, which acts; after it: the methods, which see both networks as one stack of one. The same update
+exists twice: by autograd (path "reference"), and with gradients written out (path "cpu", `kernels.actor_critic`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from neoteny.backends.actor_critic import CompiledActorCritic, why_not
+from neoteny.methods.method import Method
+from neoteny.nets import ActorCritic
+from neoteny.problems.draws import shuffle
+from neoteny.problems.problem import Worlds
+from neoteny.stacking.stack import Stack, stack
+from neoteny.suite.rl.agent import AgentTraining, Experience
+from neoteny.suite.stacks import StackOfRuns
+from neoteny.suite.sweep import Agent, Setting
+
+_SEED_SPACE = 2**63 - 1
+_HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+_MOST_LOG_RATIO = 60.0  # above, an infinite ratio would make a gradient nan that clipping sets to zero
+
+
+@dataclass(frozen=True)
+class PPO(Agent):
+    """Proximal policy optimisation with the paper's settings; what updates its networks are the setting's methods.
+
+    Args:
+        iteration_steps: steps between learning.
+        epochs: passes over the steps of an iteration.
+        minibatch: steps in a mini-batch; it divides `iteration_steps`.
+        trace_decay: lambda of generalised advantage estimation, in [0, 1].
+        discount: gamma, in [0, 1].
+        clip: how far the ratio of probabilities may leave 1.
+
+    Example:
+        >>> PPO(clip=0.1).minibatch
+        128
+    """
+
+    iteration_steps: int = 4096
+    epochs: int = 10
+    minibatch: int = 128
+    trace_decay: float = 0.95
+    discount: float = 0.99
+    clip: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name in ("iteration_steps", "epochs", "minibatch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"PPO: {name} must be a whole number of at least 1; got {value!r}.")
+        if self.iteration_steps % self.minibatch:
+            raise ValueError(
+                f"PPO: minibatch must divide iteration_steps, so that every step counts alike; got {self.minibatch} "
+                f"and {self.iteration_steps}."
+            )
+        for name in ("trace_decay", "discount"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"PPO: {name} must be in [0, 1]; got {getattr(self, name)!r}.")
+        if not 0.0 < self.clip < 1.0:
+            raise ValueError(f"PPO: clip must be above 0 and below 1; got {self.clip!r}.")
+
+    def train(self, runs: StackOfRuns, worlds: Worlds) -> AgentTraining:
+        """The training of one run, at its start; initial weights follow from the seed alone."""
+        run, dtype = runs.runs[0], getattr(torch, runs.sweep.dtype)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.seed % _SEED_SPACE)
+            network = run.setting.network.make(run.problem).to(dtype)
+        if not isinstance(network, ActorCritic):
+            raise TypeError(
+                f"PPO trains an ActorCritic; setting {run.setting.label!r} has a {type(network).__name__}. For a model "
+                "of your own, attach the methods to it and keep your own loop: neoteny.attach(..., auto=True)."
+            )
+        learner = Learner(network, run.setting.methods, run.seed, self, runs.path)
+        return AgentTraining(runs, worlds, learner, self.iteration_steps)
+
+    def why_not_compiled(self, setting: Setting) -> str:
+        """Why gradients are left to autograd, in words; "" if they are written out."""
+        return why_not(setting.network.build, dict(setting.network.options))
+
+
+class Batch(NamedTuple):
+    """Steps to learn from: observations (B, inputs), actions (B, outputs), and for each step the logarithm of its
+    old probability, its advantage (over the iteration of mean 0 and standard deviation 1) and its return, (B,)."""
+
+    observations: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def take(self, steps: Tensor | slice) -> Batch:
+        """Some of the steps, in this order."""
+        return Batch(*(values[steps] for values in self))
+
+
+class Learner:
+    """Both networks of an agent, and what updates them.
+
+    Args:
+        network: policy and value function; copied.
+        methods: an optimizer first, then the others in the order in which they act.
+        seed: of the run.
+        agent: the settings.
+        path: "reference" (autograd) or "cpu" (gradients written out).
+    """
+
+    says: tuple[str, ...] = ("value_loss", "kl", "explained_variance", "policy_std")
+
+    def __init__(self, network: ActorCritic, methods: Sequence[Method], seed: int, agent: PPO, path: str) -> None:
+        inputs = network.policy.get_parameter("fc1.weight" if hasattr(network.policy, "fc1") else "out.weight")
+        example = torch.zeros(2, inputs.shape[1], dtype=inputs.dtype)
+        self.stack: Stack = stack([network], *methods, example=example, seeds=[seed])
+        self.agent = agent
+        self._seed = seed
+        self._network = _share_tensors(self.stack)
+        self._compiled = CompiledActorCritic(self.stack, agent.minibatch) if path == "cpu" else None
+
+    def network(self) -> ActorCritic:
+        """A copy of both networks as they are now."""
+        network = self.stack.module(0)
+        assert isinstance(network, ActorCritic)
+        return network
+
+    @torch.no_grad()
+    def act(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The action for one observation: the policy's mean, and noise times its standard deviation."""
+        if self._compiled is not None:
+            return self._compiled.act(observation, noise)
+        mean = self._network.policy(torch.from_numpy(observation).unsqueeze(0)).squeeze(0)
+        return (mean + self._network.log_std.exp() * torch.from_numpy(noise)).numpy()
+
+    def learn(self, experience: Experience, iteration: int) -> dict[str, float]:
+        """All epochs over one iteration's steps."""
+        agent = self.agent
+        batch, old_mean, values = self._prepare(experience)
+        old_log_std = self._network.log_std.detach().clone()
+        orders = shuffle([self._seed], iteration, "ppo.shuffle", len(values), rounds=agent.epochs)[0].long()
+        losses: list[Tensor] = []
+        for order in orders:  # each epoch
+            shuffled = batch.take(order)
+            for start in range(0, len(values), agent.minibatch):
+                losses.append(self.update(shuffled.take(slice(start, start + agent.minibatch))))
+        with torch.no_grad():
+            new_mean = self._network.policy(batch.observations)
+            log_std = self._network.log_std
+            kl = divergence(old_mean, old_log_std, new_mean, log_std).mean()
+            std = log_std.exp().mean()
+        return {
+            "value_loss": float(torch.stack(losses).double().mean()),
+            "kl": float(kl),
+            "explained_variance": explained_variance(values, batch.returns),
+            "policy_std": float(std),
+        }
+
+    def update(self, batch: Batch) -> Tensor:
+        """One update of both networks from one mini-batch, by all methods; the value loss before it."""
+        if self._compiled is not None:
+            return self._update_compiled(batch)
+        value_losses: list[Tensor] = []
+
+        def loss(outputs: tuple[Tensor, Tensor]) -> Tensor:
+            (mean, value), log_std = (
+                outputs,
+                self.stack.view.tensors["log_std"],
+            )  # (1, B, outputs), (1, B), (1, outputs)
+            log_ratio = log_probability(batch.actions, mean, log_std.unsqueeze(1)) - batch.log_probs
+            ratio = torch.exp(log_ratio.clamp(max=_MOST_LOG_RATIO))
+            clipped = ratio.clamp(1.0 - self.agent.clip, 1.0 + self.agent.clip)
+            policy_loss = -torch.minimum(ratio * batch.advantages, clipped * batch.advantages).mean(-1)
+            value_loss = (value - batch.returns).square().mean(-1)
+            value_losses.append(value_loss.detach().squeeze(0))
+            return policy_loss + value_loss
+
+        self.stack.learn(batch.observations.unsqueeze(0), loss)
+        return value_losses[0]
+
+    @torch.no_grad()
+    def _update_compiled(self, batch: Batch) -> Tensor:
+        """`update`, with the gradients of its loss by the outputs of both networks written out."""
+        compiled = self._compiled
+        assert compiled is not None
+        size = len(batch.returns)
+        mean, value, log_std = compiled.forward(batch.observations)
+        distance = (batch.actions - mean) * torch.exp(-log_std)  # in standard deviations
+        square = distance.square()
+        log_probs = square.sum(-1).mul_(-0.5) - (log_std.sum() + len(log_std) * _HALF_LOG_TAU)
+        log_ratio = log_probs - batch.log_probs
+        ratio = torch.exp(log_ratio.clamp(max=_MOST_LOG_RATIO))
+        gain = ratio * batch.advantages
+        clipped = ratio.clamp(1.0 - self.agent.clip, 1.0 + self.agent.clip) * batch.advantages
+        # Where the clipped term is the smaller one, the ratio is outside the range and has no gradient.
+        flows = (gain <= clipped) & (log_ratio <= _MOST_LOG_RATIO)
+        by_log_prob = (gain * flows).mul_(-1.0 / size).unsqueeze(-1)
+        error = value - batch.returns
+        compiled.apply(
+            by_mean=by_log_prob * distance * torch.exp(-log_std),
+            by_log_std=(by_log_prob * (square - 1.0)).sum(0),
+            by_value=error * (2.0 / size),
+        )
+        return error.square().mean()
+
+    @torch.no_grad()
+    def _prepare(self, experience: Experience) -> tuple[Batch, Tensor, Tensor]:
+        """The steps with advantages and returns; the policy's means and the values before learning."""
+        agent, network = self.agent, self._network
+        dtype = experience.observations.dtype
+        mean, values = network(experience.observations)
+        next_values = torch.empty_like(values)
+        next_values[:-1] = values[1:]
+        next_values[-1:] = network.value(experience.next_observation.unsqueeze(0)).squeeze(-1)
+        if len(experience.final_observations):
+            next_values[experience.ended] = network.value(experience.final_observations).squeeze(-1)
+        advantages = estimate_advantages(
+            experience.rewards.to(dtype),
+            values,
+            next_values,
+            experience.terminated,
+            experience.ended,
+            agent.discount,
+            agent.trace_decay,
+        )
+        normal = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+        log_probs = log_probability(experience.actions, mean, network.log_std)
+        batch = Batch(experience.observations, experience.actions, log_probs, normal, advantages + values)
+        return batch, mean, values
+
+
+def estimate_advantages(
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    ended: Tensor,
+    discount: float,
+    trace_decay: float,
+) -> Tensor:
+    r"""Generalised advantage estimates of T steps in order, (T,).
+
+    .. math::
+        \delta_t = r_t + \gamma V(s'_t) - V(s_t), \qquad A_t = \delta_t + \gamma \lambda A_{t+1}
+
+    with no \(V(s'_t)\) where the world terminated, and no \(A_{t+1}\) where the episode ended. The recurrence is solved
+    for all steps at once, by doubling: after k rounds, A holds the sum over the next 2^k steps.
+
+    Args:
+        rewards, values: of each step, (T,).
+        next_values: the value of the observation that followed it, in the same episode.
+        terminated: where nothing follows.
+        ended: where the episode ended, by the world or by its limit of time.
+        discount, trace_decay: gamma and lambda.
+
+    Example:
+        >>> one, no = torch.ones(3), torch.zeros(3, dtype=torch.bool)
+        >>> estimate_advantages(one, 0 * one, 0 * one, no, no, 1.0, 0.5)
+        tensor([1.7500, 1.5000, 1.0000])
+    """
+    total = rewards + discount * next_values.masked_fill(terminated, 0.0) - values
+    factor = torch.full_like(total, discount * trace_decay).masked_fill_(ended, 0.0)
+    reach = 1
+    while reach < len(total):
+        ahead = torch.zeros_like(total)
+        ahead[:-reach] = total[reach:]
+        total = total + factor * ahead
+        further = torch.zeros_like(factor)
+        further[:-reach] = factor[reach:]
+        factor = factor * further
+        reach *= 2
+    return total
+
+
+def log_probability(actions: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """The logarithm of a Gaussian policy's density at actions (..., outputs), (...)."""
+    distance = (actions - mean) * torch.exp(-log_std)
+    return -0.5 * distance.square().sum(-1) - log_std.sum(-1) - actions.shape[-1] * _HALF_LOG_TAU
+
+
+def divergence(mean: Tensor, log_std: Tensor, new_mean: Tensor, new_log_std: Tensor) -> Tensor:
+    """Kullback-Leibler divergence KL(old || new) of two Gaussian policies for each observation, (B,)."""
+    variances = torch.exp(2.0 * (log_std - new_log_std))
+    distance = (mean - new_mean) * torch.exp(-new_log_std)
+    return (new_log_std - log_std + 0.5 * (variances + distance.square() - 1.0)).sum(-1)
+
+
+def explained_variance(values: Tensor, returns: Tensor) -> float:
+    """1 - var(returns - values) / var(returns): 1 for a perfect critic, 0 for a constant one, or for equal returns."""
+    spread = returns.double().var(correction=0)
+    return float(1.0 - (returns - values).double().var(correction=0) / spread) if spread > 0 else 0.0
+
+
+def _share_tensors(stack: Stack) -> ActorCritic:
+    """The networks as a module over the stack's own memory."""
+    network = stack.module(0)
+    assert isinstance(network, ActorCritic)
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(False)
+        module, _, key = name.rpartition(".")
+        setattr(network.get_submodule(module), key, nn.Parameter(stack.view.tensors[name].detach()[0], False))
+    return network

@@ -1,0 +1,152 @@
+"""From a sweep to runs, and from runs to stacks: what differs only in seeds and numbers trains together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neoteny.methods.method import Method
+from neoteny.problems.problem import Problem
+from neoteny.suite.identity import canonical, configure, digest
+from neoteny.suite.sweep import Setting, Sweep
+
+
+@dataclass(frozen=True)
+class Run:
+    """One network to train: a setting and a seed."""
+
+    setting: Setting
+    problem: Problem
+    seed: int
+    configuration: dict[str, Any]
+    run_id: str
+
+
+@dataclass(frozen=True)
+class StackOfRuns:
+    """Runs that train in lock-step, with what they share."""
+
+    sweep: Sweep
+    runs: tuple[Run, ...]
+
+    @property
+    def stack_id(self) -> str:
+        """A hash of its runs, in order."""
+        return digest([run.run_id for run in self.runs])
+
+    @property
+    def path(self) -> str:
+        """How it is trained; see `paths`."""
+        return self.runs[0].configuration["kernel"]
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of all its runs."""
+        return self.runs[0].problem
+
+    @property
+    def updates(self) -> int:
+        """Updates of each run from beginning to end; an agent's actions."""
+        return self.problem.tasks * self.problem.steps_per_task
+
+    @property
+    def name(self) -> str:
+        """What a progress line calls it: its settings' methods, and what they have in common."""
+        settings = list({run.setting.label: run.setting for run in self.runs}.values())
+        if len(settings) == 1:
+            return settings[0].label + (f", seed {self.runs[0].seed}" if len(self.runs) == 1 else "")
+        methods = dict.fromkeys(setting.method for setting in settings)
+        common = [
+            f"{key}={value}"
+            for key, value in settings[0].details.items()
+            if all(setting.details.get(key) == value for setting in settings)
+        ]
+        shown = "/".join(methods) + (f" ({', '.join(common)})" if common else "")
+        return f"{shown}, {len(settings)} settings"
+
+    def methods(self) -> tuple[Method, ...]:
+        """The methods of the stack: a number that differs between runs becomes a tuple with one value a run."""
+        columns = zip(*(run.setting.methods for run in self.runs), strict=True)
+        return tuple(_combine(list(column)) for column in columns)
+
+
+def runs_of(sweep: Sweep, settings: Iterable[Setting], kernel: str, seeds: range | None = None) -> list[Run]:
+    """The runs of some settings: seeds 0, 1, ... as many as the setting or the sweep says, or the seeds given."""
+    found: dict[str, Run] = {}
+    for setting in settings:
+        for seed in seeds if seeds is not None else range(setting.runs or sweep.runs):
+            configuration = configure(sweep, setting, seed, kernel)
+            run = Run(setting, setting.problem or sweep.problem, seed, configuration, digest(configuration))
+            if run.run_id in found:
+                raise ValueError(
+                    f"Settings {found[run.run_id].setting.label!r} and {setting.label!r} have the same configuration, "
+                    "so they would give the same numbers; keep one of them."
+                )
+            found[run.run_id] = run
+    return list(found.values())
+
+
+def stacks_of(
+    sweep: Sweep, runs: Sequence[Run], finished: Collection[str], begun: Iterable[Sequence[str]] = ()
+) -> list[StackOfRuns]:
+    """Group the runs that are not finished.
+
+    Args:
+        sweep: where they come from.
+        runs: all runs that are wanted.
+        finished: ids of runs whose results are there.
+        begun: ids of the runs of stacks that have begun earlier; those whose runs are all wanted stay together, so
+            that their checkpoints can be used whatever else was asked for in the meantime.
+    """
+    open_runs = {run.run_id: run for run in runs if run.run_id not in finished}
+    stacks: list[StackOfRuns] = []
+    for ids in begun:
+        if ids and all(run_id in open_runs for run_id in ids):
+            stacks.append(StackOfRuns(sweep, tuple(open_runs.pop(run_id) for run_id in ids)))
+    # Chunks are cut before finished runs are left out, so that a stack keeps its members when its neighbours finish.
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_shared(run), []).append(run)
+    for members in groups.values():
+        size = sweep.stack_size if members[0].setting.agent is None else 1
+        for start in range(0, len(members), size):
+            left = tuple(run for run in members[start : start + size] if run.run_id in open_runs)
+            if left:
+                stacks.append(StackOfRuns(sweep, left))
+    return stacks
+
+
+def _shared(run: Run) -> str:
+    """A hash of what the runs of a stack must have in common: all but seeds and the numbers of methods."""
+    configuration = dict(run.configuration)
+    del configuration["seed"]
+    configuration["methods"] = [
+        {name: value for name, value in method.items() if not _is_number(value)} for method in configuration["methods"]
+    ]
+    return digest(configuration)
+
+
+def _combine(column: list[Method]) -> Method:
+    first = column[0]
+    values: dict[str, Any] = {}
+    for name, value in first.hyperparameters().items():
+        each = tuple(method.hyperparameters()[name] for method in column)
+        values[name] = value if all(other == value for other in each) else each
+    return type(first)(**values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def describe(sweep: Sweep) -> dict[str, Any]:
+    """The sweep as plain values, for the configuration shown with the results."""
+    described = {
+        field.name: canonical(getattr(sweep, field.name))
+        for field in dataclasses.fields(sweep)
+        if field.name != "settings"
+    }
+    described["settings"] = [{"label": setting.label, **canonical(setting)} for setting in sweep.settings]
+    return described

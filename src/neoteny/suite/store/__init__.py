@@ -1,0 +1,1 @@
+"""A results folder: parts, tables, checkpoints, atomic files."""

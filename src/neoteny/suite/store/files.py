@@ -1,0 +1,129 @@
+"""Files that survive: written whole or not at all, and locks that die with their process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from neoteny.suite.store.errors import StoreError
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], Any], durable: bool = True) -> None:
+    """Write a file under a temporary name, flush it to the disk, then rename it.
+
+    A reader sees the old file or the new one, never a half. The temporary name starts with a dot and is the same for
+    every attempt, so that what a killed process left behind is overwritten, not collected; two writers of one path must
+    hold a lock. `durable=False` leaves the flushing to the system, for files that are only looked at.
+
+    Raises:
+        StoreError: the disk is full or the folder not writable; the old file is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if durable:
+            _sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise StoreError(_explain(path, error)) from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_json(path: Path, value: Any, durable: bool = True) -> None:
+    """`write_atomically` for JSON."""
+    text = json.dumps(value, indent=1, sort_keys=True)
+    write_atomically(path, lambda file: file.write(text.encode()), durable)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file; StoreError names it if it cannot be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{path} cannot be read ({error}). It may have been edited or damaged; put it right, or move it away."
+        ) from error
+
+
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold an exclusive lock, or yield False at once if another process holds it.
+
+    The lock goes when the process ends, however it ends.
+    """
+    descriptor = _open_lock(path)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock, waiting for it: for moments, such as the writing of one small file."""
+    descriptor = _open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreError(_explain(path, error)) from error
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock."""
+    if not path.exists():
+        return False
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explain(path: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return (
+            f"No space left to write {path}. Nothing that was finished is lost: free some space and give the same "
+            "command again, it goes on from the last checkpoint."
+        )
+    return f"{path} cannot be written ({error.strerror or error}). Choose another folder with --out, or mend this one."

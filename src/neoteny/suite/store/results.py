@@ -1,0 +1,296 @@
+"""The results folder: what an experiment has given so far, in files that are written once and never changed.
+
+experiment.json            what this folder is for: experiment, scale, versions, data, configuration
+experiment.py              a copy of a user's own experiment file
+plan.json                  what the last `run` set out to do
+parts/<stack>.parquet      results of one stack of runs; its being there means that they are finished
+parts/<stack>.json         full configuration of these runs, versions, device, timings
+unfinished/<stack>.parquet results of the tasks that an unfinished stack has behind it, as of its newest checkpoint
+progress/<stack>.json      how far a stack is, for `neoteny status`
+checkpoints/<stack>/       the newest checkpoints of an unfinished stack
+locks/<stack>.lock         held by the process that trains the stack
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neoteny.suite.identity import RESULTS_VERSION, setting_digest
+from neoteny.suite.store.checkpoints import Checkpoints
+from neoteny.suite.store.errors import StoreError
+from neoteny.suite.store.files import hold_lock, is_locked, read_json, try_lock, write_atomically, write_json
+from neoteny.suite.store.tables import make_table
+from neoteny.suite.sweep import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from neoteny.suite.rl.agent import AgentTraining
+    from neoteny.suite.stacks import StackOfRuns
+    from neoteny.suite.training import Training
+
+FOLDER_FORMAT = 1
+_SETTINGS = b"settings"
+_IDENTITY = ("experiment", "scale", "results_version", "data")
+
+
+class Results:
+    """One results folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def create(cls, root: Path, about: Mapping[str, Any], source: bytes | None = None) -> Results:
+        """Open the folder for a run, making it if there is none.
+
+        Args:
+            root: where.
+            about: experiment, scale, data (its fingerprint), configuration, versions.
+            source: the text of a user's experiment file.
+
+        Raises:
+            StoreError: it holds something else, or cannot be written.
+        """
+        results = cls(root)
+        wanted = {"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}
+        path = root / "experiment.json"
+        try:
+            if root.exists() and not _is_empty(root) and not path.exists():  # in this order: see below
+                raise StoreError(
+                    f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty "
+                    "folder with --out."
+                )
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{root} cannot be made ({error.strerror}). Choose another folder with --out.") from error
+        if path.exists():
+            results._check(read_json(path), wanted)
+        with hold_lock(root / ".create.lock"):  # two commands may begin at once
+            if path.exists():
+                results._check(read_json(path), wanted)
+            # Written again each time: a person may have mended the figure or a claim since. This file first: another
+            # command that begins now takes a folder with anything else in it for somebody's own.
+            write_json(path, wanted)
+            if source is not None:
+                write_atomically(root / "experiment.py", lambda file: file.write(source))
+        return results
+
+    @classmethod
+    def open(cls, root: Path) -> Results:
+        """Open the folder to read it."""
+        path = root / "experiment.json"
+        if not path.is_file():
+            raise StoreError(
+                f"{root} is not a results folder: expected {path}. `neoteny run NAME --out {root}` makes one."
+            )
+        results = cls(root)
+        found = read_json(path)
+        if found.get("format") != FOLDER_FORMAT:
+            raise StoreError(
+                f"{root} is of folder format {found.get('format')}, this version of neoteny reads format "
+                f"{FOLDER_FORMAT}. Read it with neoteny {found.get('versions', {}).get('neoteny', 'that wrote it')}."
+            )
+        return results
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What is in experiment.json."""
+        return read_json(self.root / "experiment.json")
+
+    def _check(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        """Refuse a folder that is for something else."""
+        if found.get("format") != wanted["format"] or found.get("results_version") != wanted["results_version"]:
+            raise StoreError(
+                f"{self.root} was written by neoteny {found.get('versions', {}).get('neoteny', '(unknown)')} (folder "
+                f"format {found.get('format')}, results version {found.get('results_version')}); this is format "
+                f"{wanted['format']}, results version {wanted['results_version']}, whose numbers are not comparable. "
+                "Nothing was changed. Choose another folder with --out, or use the version that wrote it."
+            )
+        for key in _IDENTITY:
+            if found.get(key) != wanted.get(key):
+                raise StoreError(
+                    f"{self.root} holds {key} {found.get(key)!r}, but this run is of {key} {wanted.get(key)!r}. Choose "
+                    "another folder with --out."
+                )
+
+    def write_plan(self, plan: Mapping[str, Any]) -> None:
+        """Say what is wanted: runs (ids), settings (hashes), left_out (methods), more (text), command, folder."""
+        with hold_lock(self.root / ".create.lock"):
+            write_json(self.root / "plan.json", plan)
+
+    def plan_more(self, runs: Sequence[str]) -> None:
+        """Add the runs of a second stage."""
+        with hold_lock(self.root / ".create.lock"):
+            plan = self.plan()
+            plan["runs"] += [run for run in runs if run not in plan["runs"]]
+            write_json(self.root / "plan.json", {**plan, "more": ""})
+
+    def plan(self) -> dict[str, Any]:
+        """What the last `run` set out to do; nothing if that cannot be read."""
+        nothing = {"runs": [], "settings": [], "left_out": [], "more": "", "command": "neoteny run", "folder": ""}
+        try:
+            return {**nothing, **read_json(self.root / "plan.json")}
+        except StoreError:
+            return nothing
+
+    # Stacks
+
+    def checkpoints(self, stack_id: str) -> Checkpoints:
+        """The checkpoints of a stack."""
+        return Checkpoints(self.root / "checkpoints" / stack_id)
+
+    def lock(self, stack_id: str):
+        """`with results.lock(stack_id) as mine:`; mine is False where another process trains it."""
+        return try_lock(self.root / "locks" / f"{stack_id}.lock")
+
+    def is_running(self, stack_id: str) -> bool:
+        """Whether some process trains the stack now."""
+        return is_locked(self.root / "locks" / f"{stack_id}.lock")
+
+    def is_finished(self, stack_id: str) -> bool:
+        """Whether the stack's results are there."""
+        path = self.root / "parts" / f"{stack_id}.parquet"
+        return path.exists() and path.with_suffix(".json").exists()
+
+    def finished_runs(self) -> set[str]:
+        """Ids of all runs whose results are there."""
+        return {run["run_id"] for part in self.parts() for run in part["runs"]}
+
+    def write_progress(self, stack_id: str, progress: Mapping[str, Any]) -> None:
+        """Say how far a stack is."""
+        write_json(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
+
+    def progress(self) -> dict[str, dict[str, Any]]:
+        """How far every stack is that has begun; what cannot be read is passed over, nothing depends on it."""
+        found = {}
+        for path in sorted((self.root / "progress").glob("[0-9a-f]*.json")):
+            with contextlib.suppress(StoreError):
+                found[path.stem] = read_json(path)
+        return found
+
+    def write_part(self, runs: StackOfRuns, training: Training | AgentTraining, facts: Mapping[str, Any]) -> None:
+        """Write the results of a finished stack: what they are, then the table, whose presence makes them count."""
+        import pyarrow.parquet as parquet
+
+        diverged = training.diverged_at.tolist()
+        described = [
+            {
+                "run_id": run.run_id,
+                "setting": run.setting.label,
+                "configuration": run.configuration,
+                "diverged_at_update": at if at >= 0 else None,
+            }
+            for run, at in zip(runs.runs, diverged, strict=True)
+        ]
+        path = self.root / "parts" / f"{runs.stack_id}.parquet"
+        write_json(path.with_suffix(".json"), {**facts, "runs": described})
+        table = make_table(runs, training)
+        write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"))
+        self._unfinished(runs.stack_id).unlink(missing_ok=True)
+
+    def write_unfinished(self, runs: StackOfRuns, training: Training | AgentTraining) -> None:
+        """Write what an unfinished stack has so far, for those who want to look at it."""
+        import pyarrow.parquet as parquet
+
+        settings = {run.run_id: setting_digest(run.configuration) for run in runs.runs}
+        table = make_table(runs, training).replace_schema_metadata({_SETTINGS: json.dumps(settings)})
+        path = self._unfinished(runs.stack_id)
+        write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"), durable=False)
+
+    def _unfinished(self, stack_id: str) -> Path:
+        return self.root / "unfinished" / f"{stack_id}.parquet"
+
+    def parts(self) -> list[dict[str, Any]]:
+        """What is known about each finished stack: configuration, versions, timings."""
+        return [read_json(path.with_suffix(".json")) for path in self._tables()]
+
+    def _tables(self) -> list[Path]:
+        """The Parquet parts that count: those with a description beside them."""
+        found = sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
+        return [path for path in found if path.with_suffix(".json").exists()]
+
+    def other_runs(self) -> set[str]:
+        """Ids of finished runs whose setting is no longer one of the experiment's, as after an edit of its file."""
+        settings = set(self.plan()["settings"])
+        runs = [run for part in self.parts() for run in part["runs"]]
+        return {run["run_id"] for run in runs if settings and setting_digest(run["configuration"]) not in settings}
+
+    # Reading
+
+    def frame(self, so_far: bool = False) -> pd.DataFrame:
+        """All results as one tidy table, sorted, with a column for each detail of the settings and one for the scale.
+
+        Runs of settings that the experiment no longer has are kept in the folder and left out here.
+
+        Args:
+            so_far: whether unfinished runs count too, with the tasks they have behind them.
+
+        Raises:
+            StoreError: a part cannot be read; it is named.
+        """
+        import pandas as pd
+
+        unfinished = self._read_unfinished() if so_far else []  # first: what finishes now is then among the parts
+        tables = []
+        seen = self.other_runs()
+        for path in self._tables():
+            part = _read_table(path, "Move it away to run its runs again.").to_pandas()
+            tables.append(part[~part["run_id"].isin(seen)])  # two processes may have trained one run twice
+            seen.update(part["run_id"].unique())
+        for part in unfinished:
+            tables.append(part[~part["run_id"].isin(seen)])
+            seen.update(part["run_id"].unique())
+        tables = [table for table in tables if len(table)]
+        if not tables:
+            return pd.DataFrame(columns=pd.Index(COLUMNS))
+        frame = pd.concat(tables, ignore_index=True)
+        for name in ("run_id", "method", "setting", "hyperparameters", "metric"):
+            frame[name] = frame[name].astype(str)
+        frame = frame.sort_values(["method", "setting", "seed", "metric", "task"], kind="stable", ignore_index=True)
+        details = {text: json.loads(text) for text in frame["hyperparameters"].unique()}
+        for name in dict.fromkeys(key for detail in details.values() for key in detail):
+            frame[name] = frame["hyperparameters"].map({text: detail.get(name) for text, detail in details.items()})
+        frame["scale"] = self.about["scale"]
+        return frame
+
+    def _read_unfinished(self) -> list[pd.DataFrame]:
+        """Tables of unfinished stacks: the runs that are planned, or of settings that the experiment has.
+
+        The furthest stack comes first: a run is in two where another number of runs was asked for meanwhile.
+        """
+        plan = self.plan()
+        settings = set(plan["settings"])
+        found = []
+        for path in sorted((self.root / "unfinished").glob("[0-9a-f]*.parquet")):
+            try:
+                table = _read_table(path, "Move it away; the stack's next checkpoint writes it anew.")
+            except StoreError:
+                if path.exists():
+                    raise
+                continue  # it has finished meanwhile
+            about = json.loads((table.schema.metadata or {}).get(_SETTINGS, "{}"))
+            wanted = {run for run, setting in about.items() if not settings or setting in settings}
+            part = table.to_pandas()
+            found.append(part[part["run_id"].isin(wanted.union(plan["runs"]))])
+        return sorted((part for part in found if len(part)), key=lambda part: int(part["task"].max()), reverse=True)
+
+
+def _read_table(path: Path, remedy: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        return parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{path} cannot be read ({error}). {remedy}") from error
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and all(entry.name.startswith(".") for entry in folder.iterdir())

@@ -1,0 +1,71 @@
+"""Results of runs as tables: one row for each run, metric and task.
+
+Before this: `training` and `agents`, which count tasks and metrics; after it: `store`, which keeps the tables in files.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neoteny.suite.rl.episodes import CURVE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from neoteny.suite.rl.agent import AgentTraining
+    from neoteny.suite.stacks import StackOfRuns
+    from neoteny.suite.training import Training
+
+
+def make_table(runs: StackOfRuns, training: Training | AgentTraining) -> pa.Table:
+    """The tidy table of one stack; of an unfinished one, the tasks that it has behind it."""
+    import pyarrow as pa
+
+    table = training.table()
+    metrics = sorted(name for name in table if not name.endswith(".tasks"))
+    tasks, values = [np.zeros(0, np.int32)], [np.zeros((0, len(runs.runs)))]
+    for metric in metrics:
+        numbers = table[f"{metric}.tasks"].numpy()
+        end = training.task * _points(metric, runs.sweep.points_per_task)
+        counts = slice(None) if training.finished else numbers < end
+        tasks.append(numbers[counts].astype(np.int32))
+        values.append(table[metric].numpy()[counts])
+    rows = [len(each) for each in tasks[1:]]
+    settings = [run.setting for run in runs.runs]
+    of_runs = {
+        "run_id": [run.run_id for run in runs.runs],
+        "method": [setting.method for setting in settings],
+        "setting": [setting.label for setting in settings],
+        "hyperparameters": [json.dumps(dict(setting.details)) for setting in settings],
+    }
+    columns = {name: _repeat_words(words, [sum(rows)] * len(words)) for name, words in of_runs.items()}
+    columns["seed"] = pa.array(np.repeat(np.array([run.seed for run in runs.runs], np.int64), sum(rows)))
+    columns["task"] = pa.array(np.tile(np.concatenate(tasks), len(runs.runs)))
+    columns["metric"] = _repeat_words(metrics * len(runs.runs), rows * len(runs.runs))
+    columns["value"] = pa.array(np.concatenate(values).T.reshape(-1))
+    return pa.table(columns)
+
+
+def _repeat_words(words: list[str], counts: list[int]) -> pa.DictionaryArray:
+    """Each word so many times; as codes from the beginning, because a long table of strings takes a second to make."""
+    import pyarrow as pa
+
+    known = list(dict.fromkeys(words))
+    codes = np.repeat(np.array([known.index(word) for word in words], np.int32), np.array(counts, np.int64))
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(known, pa.string()))
+
+
+def take_first_tasks(frame: pd.DataFrame, tasks: int, points_per_task: int) -> pd.DataFrame:
+    """The first tasks of every run that has got so far; the others are left out."""
+    points = frame["metric"].map({metric: _points(metric, points_per_task) for metric in frame["metric"].unique()})
+    task = frame["task"] // points
+    reached = task.groupby(frame["run_id"]).transform("max") >= tasks - 1
+    return frame[reached & (task < tasks)].reset_index(drop=True)
+
+
+def _points(metric: str, points_per_task: int) -> int:
+    return points_per_task if metric.endswith(CURVE) else 1

@@ -1,0 +1,202 @@
+"""The run loop: one stack of runs from its start, or from its checkpoint, to its results.
+
+    for each task: plan -> (heads) -> measures -> predict, measure, learn -> performance
+
+State is cut only between blocks of updates, whose size does not depend on when the run was stopped, so a resumed run
+adds up the same numbers in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neoteny.backends.backend import make_path
+from neoteny.problems.problem import Plan, Stream
+from neoteny.stacking.stack import Stack, stack
+from neoteny.suite.measures import measure
+from neoteny.suite.stacks import StackOfRuns
+
+_SEED_SPACE = 2**63 - 1
+
+
+class Training:
+    """One stack of runs on its way.
+
+    Attributes:
+        task, step: where it is: the task number, and the updates done in it.
+        rows: metric -> task -> one value for each run.
+        diverged_at: for each run the update at which its loss stopped being finite, or -1.
+    """
+
+    ended = ""
+    """Why it came to an end before its time, in words, where there is more to say than `diverged_at` does."""
+
+    def __init__(self, runs: StackOfRuns, stream: Stream, device: torch.device, threads: int = 1) -> None:
+        self.runs = runs
+        self.problem = runs.problem
+        self.device = device
+        self.task, self.step = 0, 0
+        self.rows: dict[str, dict[int, Tensor]] = {}
+        self._stream = stream
+        self._seeds = [run.seed for run in runs.runs]
+        self._dtype = getattr(torch, runs.sweep.dtype)
+        self._stack = _build(runs, self._dtype, device)
+        self._path = make_path(runs.path, self._stack, stream, self._seeds, self.problem, self._dtype, threads)
+        self._head = _find_head(self._stack.module(0)) if self.problem.tells_task else ""
+        count = len(self._seeds)
+        self.diverged_at = torch.full((count,), -1, dtype=torch.int64)
+        self._total = torch.zeros(count, dtype=torch.float64)
+        self._replaced = torch.zeros(count, dtype=torch.int64)
+        self._block = 0
+
+    @property
+    def reason(self) -> str:
+        """Why its path does not do what it could, in a few words; mostly there is none."""
+        return self._path.reason
+
+    @property
+    def updates(self) -> int:
+        """Updates of each run so far."""
+        return self.task * self.problem.steps_per_task + self.step
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task is done, or no run is left that has not diverged."""
+        return self.task >= self.problem.tasks or bool((self.diverged_at >= 0).all())
+
+    def run(self, pause: Callable[[], None]) -> None:
+        """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
+        while not self.finished:
+            plan = self._path.plan(self.task)
+            if plan.steps < 1:
+                raise ValueError(
+                    f"{type(self.problem).__name__}: task {self.task} has no updates; expected at least 1."
+                )
+            self._block = self._block or self._path.block_updates
+            if self.step == 0:
+                self._begin_task(plan)
+            while self.step < plan.steps:
+                self._train_block(min(self.step + self._block, plan.steps))
+                if self.step == plan.steps:
+                    self._end_task(plan)
+                    pause()
+                    break
+                pause()
+
+    def latest(self) -> tuple[str, float] | None:
+        """The performance of the last finished task, mean over the runs that have not diverged."""
+        values = self.rows.get(self.problem.performance)
+        if not values:
+            return None
+        return self.problem.performance, float(values[max(values)].nanmean())
+
+    def table(self) -> dict[str, Tensor]:
+        """metric -> (tasks measured, n), with the task numbers under "<metric>.tasks"; nan after a divergence."""
+        found: dict[str, Tensor] = {}
+        for metric, by_task in self.rows.items():
+            tasks = sorted(by_task)
+            values = [by_task[task] for task in tasks]
+            if self.task < self.problem.tasks:  # all diverged: the tasks they did not reach are nan as well
+                step = self.runs.sweep.measure_every if metric not in (self.problem.performance, "replaced") else 1
+                missing = [task for task in range(0, self.problem.tasks, step) if task not in by_task]
+                tasks += missing
+                values += [torch.full_like(values[0], torch.nan)] * len(missing)
+            found[metric] = torch.stack(values)
+            found[f"{metric}.tasks"] = torch.tensor(tasks)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a bit-identical continuation needs. Plans need no more than the task number."""
+        self._path.write_back()
+        return {
+            "task": self.task,
+            "step": self.step,
+            "block": self._block,
+            "stack": self._stack.state_dict(),
+            "total": self._total.clone(),
+            "replaced": self._replaced.clone(),
+            "diverged_at": self.diverged_at.clone(),
+            "rows": {metric: dict(by_task) for metric, by_task in self.rows.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict()` was taken."""
+        self._stack.load_state_dict(state["stack"])
+        self._path.read()
+        self.task, self.step, self._block = state["task"], state["step"], state["block"]
+        self._total.copy_(state["total"])
+        self._replaced.copy_(state["replaced"])
+        self.diverged_at.copy_(state["diverged_at"])
+        self.rows = {metric: {task: value.cpu() for task, value in by.items()} for metric, by in state["rows"].items()}
+
+    def _begin_task(self, plan: Plan) -> None:
+        if self.problem.tells_task:
+            self._path.write_back()
+            self._stack.zero_layer(self._head)
+            self._stack.task_boundary()
+            self._path.read()
+        self._total.zero_()
+        sweep = self.runs.sweep
+        if sweep.measures and self.task % sweep.measure_every == 0:
+            self._path.write_back()
+            inputs = plan.probe(sweep.probe_examples, self.device).to(self._dtype)
+            for name, values in measure(sweep.measures, self._stack, inputs).items():
+                self._record(name, values)
+
+    def _train_block(self, stop: int) -> None:
+        total, broken = self._path.advance(self.step, stop)
+        new = (broken >= 0) & (self.diverged_at < 0)
+        before = self.task * self.problem.steps_per_task
+        self.diverged_at = torch.where(new, before + broken, self.diverged_at)
+        self._total += total
+        self.step = stop
+
+    def _end_task(self, plan: Plan) -> None:
+        held_out = plan.test(self.device)
+        if held_out is None:
+            self._record(self.problem.performance, self._total / plan.steps)
+        else:
+            self._path.write_back()
+            right = self._stack.predict(held_out[0].to(self._dtype)).argmax(-1) == held_out[1]
+            self._record(self.problem.performance, right.double().mean(-1).cpu())
+        replaced = self._path.replaced()
+        if replaced is not None:
+            self._record("replaced", (replaced - self._replaced).double())
+            self._replaced.copy_(replaced)
+        self.task, self.step = self.task + 1, 0
+
+    def _record(self, metric: str, values: Tensor) -> None:
+        kept = torch.where(self.diverged_at >= 0, torch.nan, values.double())
+        self.rows.setdefault(metric, {})[self.task] = kept
+
+
+def _build(runs: StackOfRuns, dtype: torch.dtype, device: torch.device) -> Stack:
+    made: dict[int, nn.Module] = {}  # runs of one seed and several settings begin alike
+    for run in runs.runs:
+        if run.seed not in made:
+            # The initial weights follow from the seed alone, made on the CPU whatever the device.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(run.seed % _SEED_SPACE)
+                made[run.seed] = run.setting.network.make(run.problem).to(dtype).to(device)
+    example = torch.zeros(1, *runs.problem.input_shape, dtype=dtype)
+    return stack(
+        [made[run.seed] for run in runs.runs],
+        *runs.methods(),
+        loss=runs.problem.loss,
+        example=example.to(device),
+        seeds=[run.seed for run in runs.runs],
+    )
+
+
+def _find_head(module: nn.Module) -> str:
+    """The name of the output layer: the last linear layer."""
+    names: Sequence[str] = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if not names:
+        raise ValueError(
+            f"This problem resets the output layer at task changes, but {type(module).__name__} has no linear layer."
+        )
+    return names[-1]

@@ -1,0 +1,182 @@
+"""Per-unit statistics, and `reset_units`: the only code that rewrites a unit.
+
+Methods decide which units; this file measures activations (running means, the mean deviation from them, equations 4 to
+6 of the paper) and, when a unit is replaced, rewrites its incoming weights, bias, norm statistics, outgoing weights,
+the consumers' biases and the optimizer's state, in that unit's every port.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neoteny.layers.ports import ConsumerPort, Selection, put
+from neoteny.units import numerics
+from neoteny.units.view import LiveGroup, Magnitudes, Reader, View
+
+Statistics = dict[str, Any]
+"""Of one group: `mean_activation` and `utility` (*R, U) before correction, `decay_power` (*R, U) the decay rate to the
+power of the age, `born` (*R, U) the step of the last reset, `column_means` {consumer: (*R, U, repeat, taps)}."""
+
+
+def new_statistics(view: View, group: LiveGroup, keep_column_means: bool) -> Statistics:
+    """Statistics of units that are all zero steps old."""
+    weight = view.tensor(group.producers[0].weight)
+    dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    shape = (*view.runs, group.units)
+    zeros = torch.zeros(shape, dtype=dtype, device=weight.device)
+    means = {port.module: zeros.new_zeros(*shape, port.repeat, port.taps) for port in group.means if keep_column_means}
+    return {
+        "mean_activation": zeros,
+        "utility": zeros.clone(),
+        "decay_power": torch.ones_like(zeros),
+        "born": torch.zeros(shape, dtype=torch.int64, device=weight.device),
+        "column_means": means,
+    }
+
+
+def read(view: View, reader: Reader, dtype: torch.dtype) -> list[Tensor]:
+    """A group's activations since the last tick, one (*R, B, U, positions) a forward pass."""
+    return [reader.split(inputs, len(view.runs)).to(dtype) for inputs in view.activations[reader.module]]
+
+
+def update_means(
+    view: View,
+    group: LiveGroup,
+    reader: Reader,
+    statistics: Statistics,
+    batches: list[Tensor],
+    decay: float | tuple[float, ...],
+) -> None:
+    """One tick of the running means: f = decay * f + (1 - decay) * (mean over the examples).
+
+    A unit whose mean is not finite (a batch with NaN in it) keeps what it had.
+    """
+    mean, power = statistics["mean_activation"], statistics["decay_power"]
+    rate = view.per_run(decay, mean, axes=1)
+    means = [numerics.example_mean(batch) for batch in batches]  # (*R, U, positions)
+    over_positions = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in means]
+    observed = _average(over_positions, batches)
+    finite = torch.isfinite(observed)
+    before = 1.0 - power
+    power.copy_(torch.where(finite, power * rate, power))
+    mean.lerp_(torch.where(finite, observed, mean), 1.0 - rate)
+    for port in group.means if statistics["column_means"] else ():
+        kept: Tensor = statistics["column_means"][port.module]
+        inputs = view.activations.get(port.module)
+        if not inputs:
+            # This consumer did not run: its corrected means stay as they are while the correction goes on.
+            kept.mul_(torch.where(before > 0.0, (1.0 - power) / before, 1.0)[..., None, None])
+            continue
+        seen = means
+        if port is not reader:
+            seen = [numerics.example_mean(part) for part in read(view, port, mean.dtype)]
+        columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
+        observed = _average(columns, inputs)
+        kept.lerp_(torch.where(torch.isfinite(observed), observed, kept), 1.0 - view.per_run(decay, mean, axes=3))
+
+
+def correction(statistics: Statistics) -> Tensor:
+    """1 - decay^age, (*R, U): what turns a running average that started at zero into a mean."""
+    return 1.0 - statistics["decay_power"]
+
+
+def contribution(
+    group: LiveGroup, reader: Reader, magnitudes: Magnitudes, batches: list[Tensor], centre: Tensor | None
+) -> Tensor:
+    """Mean over examples of |h - centre| times the mean absolute outgoing weight, (*R, U).
+
+    Through a flatten each position is weighed with its own column, then averaged. With several consumers the outgoing
+    weights of all of them count alike.
+
+    Args:
+        centre: (*R, U) the mean activations; None for the uncentred contribution.
+    """
+    deviations = [_deviation(batch, centre, reader) for batch in batches]
+    deviation = _average(deviations, batches)  # (*R, U, positions)
+    total: Tensor | None = None
+    for port in group.consumers:
+        outgoing = magnitudes.outgoing(port)  # (*R, U, repeat)
+        if port is reader and outgoing.shape[-1] == deviation.shape[-1]:
+            share = deviation * outgoing
+        else:
+            share = deviation.mean(-1, keepdim=True) * outgoing
+        share = share.squeeze(-1) if share.shape[-1] == 1 else share.mean(-1)
+        total = share if total is None else total + share
+    assert total is not None
+    return total / sum(port.fan_out for port in group.consumers)
+
+
+def reset_units(
+    view: View, group: LiveGroup, statistics: Statistics, selection: Selection, step: int, compensate: bool
+) -> None:
+    """Replace the chosen units by new ones.
+
+    The order matters: the compensation reads the old means and the old outgoing weights before either is cleared.
+
+    Args:
+        view, group: where the units live.
+        statistics: the group's statistics, as kept by `update_means`.
+        selection: which units.
+        step: the step of the draw.
+        compensate: add each unit's mean contribution to the biases of its consumers.
+    """
+    chosen = (*selection.runs, selection.units)
+    remaining = correction(statistics)[chosen].clamp_min(torch.finfo(statistics["utility"].dtype).tiny)
+    for port in group.consumers:
+        outgoing = port.region(selection)
+        weight = view.tensor(port.weight)
+        if compensate and port.bias is not None:
+            means = _means_seen(statistics, port, chosen) / remaining[:, None, None]
+            port.compensate(weight, view.tensor(port.bias), outgoing, means)
+        outgoing.write(weight, 0.0)
+        view.clear_state(outgoing)
+    for port, distribution in zip(group.producers, group.initial, strict=True):
+        incoming, bias = port.regions(selection)
+        seeds = view.seeds[selection.runs] if selection.runs else view.seeds
+        rows = incoming.index[-1]
+        fresh = distribution.draw(seeds.unsqueeze(-1), step, port.weight, rows, port.fan_in)
+        incoming.write(view.tensor(port.weight), fresh.unflatten(-1, port.row_shape))
+        view.clear_state(incoming)
+        if bias is not None:
+            bias.write(view.tensor(bias.name), 0.0)
+            view.clear_state(bias)
+    for port in group.norms:
+        for region, value in port.regions(selection):
+            region.write(view.tensor(region.name), value)
+            if region.name in port.trained:
+                view.clear_state(region)
+    for key in ("mean_activation", "utility"):
+        put(statistics[key], chosen, 0.0)
+    for means in statistics["column_means"].values():
+        put(means, chosen, 0.0)
+    put(statistics["decay_power"], chosen, 1.0)
+    put(statistics["born"], chosen, step)
+
+
+def _means_seen(statistics: Statistics, port: ConsumerPort, chosen: tuple[Tensor, ...]) -> Tensor:
+    """(M, repeat, taps) running means, not yet corrected, of what a consumer sees of the chosen units."""
+    means = statistics["column_means"].get(port.module)
+    return statistics["mean_activation"][chosen][:, None, None] if means is None else means[chosen]
+
+
+def _deviation(batch: Tensor, centre: Tensor | None, reader: Reader) -> Tensor:
+    """(*R, U, columns): mean over examples, and over positions that are not columns of the reader."""
+    distance = numerics.mean_deviation(batch, centre)
+    columns = isinstance(reader, ConsumerPort) and reader.convolution is None
+    return distance if columns or distance.shape[-1] == 1 else distance.mean(-1, keepdim=True)
+
+
+def _average(values: list[Tensor], batches: list[Tensor]) -> Tensor:
+    """Mean over all examples of several passes: each pass counts by its size."""
+    if len(values) == 1:
+        return values[0]
+    sizes = [batch.numel() for batch in batches]
+    whole = math.fsum(sizes)
+    total = values[0] * (sizes[0] / whole)
+    for value, size in zip(values[1:], sizes[1:], strict=True):
+        total = total + value * (size / whole)
+    return total

@@ -1,0 +1,191 @@
+"""View: the live tensors of one network (R = ()) or of n networks in lock-step (R = (n,)).
+
+A method is written once against a View. `attachment.py` makes one over a user's module and optimizer, `stacking.py`
+one over stacked parameters. Every tensor has the run axes R first, and all other axes are counted from the right.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, declared_for, resolve
+from neoteny.layers.groups import UnitGroup
+from neoteny.layers.ports import ConsumerPort, NormPort, ProducerPort, Region
+from neoteny.units import numerics
+
+Reader = ConsumerPort | NormPort
+"""Where activations are read."""
+
+
+class LiveGroup:
+    """A unit group bound to the modules of a network: how to read its units and where to rewrite them.
+
+    Attributes:
+        name, units: as in the declaration.
+        producers, consumers, norms: the bound ports.
+        reader: the port at whose input the activations are read (a consumer or a norm).
+        means: the consumers whose column means must be kept apart from the units' own mean activations, because they
+            see something else (a flatten, another consumer, a norm in between).
+    """
+
+    def __init__(
+        self,
+        group: UnitGroup,
+        modules: Mapping[str, nn.Module],
+        init: Declared = "default",
+    ) -> None:
+        self.group = group
+        self.name = group.name
+        self.units = group.units
+        self.producers = [ProducerPort(port, modules[port.module]) for port in group.producers]
+        self.consumers = [ConsumerPort(port, modules[port.module]) for port in group.consumers]
+        self.norms = [NormPort(port, modules[port.module]) for port in group.norms]
+        self.initial: list[Distribution | ModuleDistribution] = [
+            resolve(modules[port.module], declared_for(port.module, init)) for port in group.producers
+        ]
+        readable = {port.module: port for port in (*self.norms, *self.consumers)}
+        self.reader: Reader = readable[group.read or group.consumers[0].module]
+        self.means = [port for port in self.consumers if not (port is self.reader and port.one_column_a_unit)]
+        # One linear layer read by one linear layer, feature by feature: what the compiled tick understands.
+        self.plain_linear = (
+            len(self.producers) == len(self.consumers) == 1
+            and self.reader is self.consumers[0]
+            and not self.means
+            and all(port.in_order for port in (*self.producers, *self.consumers))
+        )
+
+    def read_modules(self) -> list[str]:
+        """Modules whose input must be recorded: the reader and every consumer."""
+        return list(dict.fromkeys([self.reader.module, *(port.module for port in self.consumers)]))
+
+    def reading(self, activations: Mapping[str, list[Tensor]]) -> Reader | None:
+        """The port to read at this tick: the reader, else a consumer that ran; None if the group did not run."""
+        return next((port for port in (self.reader, *self.consumers) if activations.get(port.module)), None)
+
+    def tensors(self) -> list[str]:
+        """Names of all parameters and buffers that a reset may write."""
+        ports = (*self.producers, *self.consumers)
+        names = [name for port in ports for name in (port.weight, port.bias) if name is not None]
+        return [*names, *(name for port in self.norms for name in port.fresh)]
+
+
+class View(ABC):
+    """What a method sees: parameters, gradients, unit groups, recorded activations, seeds.
+
+    Attributes:
+        runs: R, the run axes: () or (n,).
+        seeds: (*R,) int64, the run seeds.
+        groups: the unit groups, in forward order.
+        parameters: name -> tensor (*R, ...), every trainable parameter.
+        activations: module name -> the inputs (*R, B, ...) it has received since the last tick.
+    """
+
+    runs: tuple[int, ...]
+    seeds: Tensor
+    groups: Sequence[LiveGroup]
+    activations: dict[str, list[Tensor]]
+
+    def __init__(self) -> None:
+        self._per_run: dict[Any, Tensor] = {}
+        self._magnitudes: Magnitudes | None = None
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Mapping[str, Tensor]:
+        """Every trainable parameter by name."""
+
+    @abstractmethod
+    def tensor(self, name: str) -> Tensor:
+        """A parameter or buffer by name."""
+
+    @abstractmethod
+    def gradient(self, name: str) -> Tensor | None:
+        """The gradient of a parameter, to be changed in place."""
+
+    def gradient_scale(self) -> float | Tensor:
+        """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
+        return 1.0
+
+    def trainable(self, group: LiveGroup) -> bool:
+        """Whether all weights of a group may be changed now."""
+        return True
+
+    @abstractmethod
+    def clear_state(self, region: Region) -> None:
+        """Put the optimizer's per-element state of the region back to its initial value."""
+
+    def per_run(self, value: float | tuple[float, ...], like: Tensor, axes: int) -> float | Tensor:
+        """A hyperparameter ready to broadcast against tensors with `axes` axes after the run axes."""
+        if isinstance(value, (int, float)):
+            return value
+        key = (value, like.dtype, like.device, axes)
+        if key not in self._per_run:
+            tensor = torch.tensor(value, dtype=like.dtype, device=like.device)
+            self._per_run[key] = tensor.reshape(self.runs + (1,) * axes)
+        return self._per_run[key]
+
+    def magnitudes(self) -> Magnitudes:
+        """Sums of absolute weights as they are now."""
+        if self._magnitudes is None:
+            self._magnitudes = Magnitudes(self)
+        self._magnitudes.forget()
+        return self._magnitudes
+
+
+class Magnitudes:
+    """Mean absolute incoming and outgoing weights of units; each weight is read once a tick and serves both.
+
+    The paper sums; means give the same ranking inside a layer.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._sums: dict[str, numerics.Sums] = {}
+        wanted: dict[str, list[bool]] = {}
+        ports: dict[str, ProducerPort | ConsumerPort] = {}
+        for group in view.groups:
+            for port in group.producers:
+                wanted.setdefault(port.weight, [False, False])[0] = True
+                ports[port.weight] = port
+            for port in group.consumers:
+                wanted.setdefault(port.weight, [False, False])[1] = True
+                ports[port.weight] = port
+        self._passes = {
+            name: numerics.AbsoluteSums(math.prod(view.runs) * port.groups, port.outputs // port.groups, *wanted[name])
+            for name, port in ports.items()
+        }
+
+    def forget(self) -> None:
+        """The weights have changed."""
+        self._sums.clear()
+
+    def incoming(self, group: LiveGroup) -> Tensor:
+        """(*R, U) mean absolute incoming weight, over all producers."""
+        sums = [port.per_unit_rows(self._rows(port)) for port in group.producers]
+        total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+        return total / sum(port.fan_in for port in group.producers)
+
+    def outgoing(self, port: ConsumerPort) -> Tensor:
+        """(*R, U, repeat) sum of absolute outgoing weights to one consumer, for each of a unit's columns."""
+        columns = self.sums(port.weight).columns
+        assert columns is not None
+        columns = columns.reshape(*self._view.runs, port.width, -1)
+        return port.per_unit(columns.squeeze(-1) if columns.shape[-1] == 1 else columns.sum(-1))
+
+    def sums(self, weight: str) -> numerics.Sums:
+        """Row sums (blocks, out / groups) and column sums (blocks, in / groups * taps) of one weight."""
+        found = self._sums.get(weight)
+        if found is None:
+            found = self._sums[weight] = self._passes[weight](self._view.tensor(weight))
+        return found
+
+    def _rows(self, port: ProducerPort) -> Tensor:
+        rows = self.sums(port.weight).rows
+        assert rows is not None
+        return rows.reshape(*self._view.runs, -1)

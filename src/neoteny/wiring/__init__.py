@@ -1,0 +1,1 @@
+"""Tracing: from a module and an example to its unit groups."""

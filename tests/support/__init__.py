@@ -1,0 +1,1 @@
+"""What tests share: made-up results, worlds, models, cases of the kernels, experiments to run."""

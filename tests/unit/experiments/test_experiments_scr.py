@@ -1,0 +1,397 @@
+"""The experiments on slowly-changing regression: the paper's numbers, claims on made-up frames, any figure."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from neoteny import experiments
+from neoteny.experiments.regression.settings import ACTIVATIONS, OPTIMIZERS, step_sizes
+from neoteny.experiments.regression.utilities import UTILITIES
+from neoteny.experiments.scales import pick
+from neoteny.methods import ContinualBackprop
+from neoteny.problems import SlowlyChangingRegression
+from neoteny.report.claim import Claim, Outcome, Verdict
+from neoteny.report.trends import (
+    average,
+    beats,
+    early_and_late,
+    fall,
+    first_round,
+    most_of,
+    peak,
+    rise,
+    spread_over_settings,
+)
+from neoteny.suite.sweep import SCALES, Sweep
+from support.experiment_worlds import Change, World
+
+FALLING = (1.0, 0.95, 0.9, 0.8, 0.7)
+SEVERE = (0.8, 0.8, 0.95, 1.05, 1.05)
+MILD = (0.8, 0.8, 0.83, 0.86, 0.88)
+WITH_ADAM = (0.8, 0.8, 1.1, 1.2, 1.3)
+STEP_SIZES = step_sizes("paper")
+LINEAR = [("Linear", {"optimizer": name, "step_size": 0.01}, (1.02,)) for name in OPTIMIZERS]
+
+ACTIVATION_WORLD = World(
+    "error",
+    [
+        *(
+            (
+                "BP",
+                {"activation": activation, "optimizer": "SGD", "step_size": size},
+                MILD if activation == "elu" else SEVERE,
+            )
+            for activation in ACTIVATIONS
+            for size in STEP_SIZES
+        ),
+        *(
+            ("BP", {"activation": activation, "optimizer": "Adam", "step_size": size}, WITH_ADAM)
+            for activation in ACTIVATIONS
+            for size in STEP_SIZES
+        ),
+        *LINEAR,
+    ],
+    tasks=30,
+    quiet=0.005,
+    loud=1.5,
+)
+METHOD_WORLD = World(
+    "error",
+    [
+        setting
+        for optimizer in OPTIMIZERS
+        for activation in ("tanh", "relu")
+        for shared in [{"activation": activation, "optimizer": optimizer}]
+        for setting in (
+            ("BP", shared, (0.8, 0.85, 0.95, 1.0, 1.05)),
+            ("L2", {**shared, "l2": 1e-4}, (0.8, 0.85, 0.9, 1.0)),
+            ("L2", {**shared, "l2": 1e-2}, (1.3,)),
+            ("S&P", {**shared, "l2": 1e-4, "noise_std": 1e-4}, (0.8, 0.85, 0.9)),
+            ("S&P", {**shared, "l2": 1e-4, "noise_std": 1e-2}, (1.4,)),
+            ("CBP", {**shared, "replacement_rate": 1e-4}, (0.78,)),
+            ("CBP", {**shared, "replacement_rate": 1e-2}, (0.82,)),
+        )
+    ]
+    + LINEAR,
+    tasks=30,
+    quiet=0.005,
+    loud=1.5,
+    scale="laptop",
+)
+UTILITY_WORLD = World(
+    "error",
+    [
+        ("CBP", {"utility": utility, "replacement_rate": rate}, (level + (0.1 if rate > 1e-4 else 0.0),))
+        for utility, level in zip(UTILITIES, (0.7, 0.75, 0.8, 0.85, 0.82, 0.84), strict=True)
+        for rate in (1e-4, 1e-2)
+    ]
+    + [("BP", {}, (0.9, 1.0))],
+    tasks=30,
+    quiet=0.005,
+    loud=1.0,
+)
+WORLDS = {"scr-activations": ACTIVATION_WORLD, "scr-cbp": METHOD_WORLD, "scr-utilities": UTILITY_WORLD}
+
+# For every claim, what has to be different in its world for it to fail.
+FAILS: dict[str, dict[str, Change]] = {
+    "scr-activations": {
+        **{
+            f"{activation.replace('_', '-')}-loses-plasticity": Change(
+                {"activation": activation, "optimizer": "SGD", "step_size": 0.003}, FALLING
+            )
+            for activation in ACTIVATIONS
+        },
+        "relu-and-tanh-fall-to-the-linear-level": Change({"activation": "tanh", "optimizer": "SGD"}, (0.5, 0.5, 0.6)),
+        "elu-loses-less": Change({"activation": "elu", "optimizer": "SGD"}, (0.8, 0.8, 1.5)),
+        "adam-loses-plasticity": Change({"activation": "swish", "optimizer": "Adam"}, FALLING),
+        "adam-is-usually-worse": Change({"optimizer": "Adam", "method": "BP"}, (0.8, 0.8, 0.81)),
+    },
+    "scr-cbp": {
+        **{
+            f"cbp-maintains-plasticity-with-{name.lower()}": Change(
+                {"method": "CBP", "optimizer": name, "activation": "tanh"}, (0.7, 0.7, 0.8, 0.9)
+            )
+            for name in OPTIMIZERS
+        },
+        **{
+            f"cbp-ends-better-than-bp-with-{name.lower()}": Change({"method": "BP", "optimizer": name}, (0.8, 0.6, 0.5))
+            for name in OPTIMIZERS
+        },
+        **{
+            f"cbp-outperforms-with-{name.lower()}": Change(
+                {"method": "S&P", "optimizer": name, "noise_std": 1e-4, "activation": "relu"}, (0.6,)
+            )
+            for name in OPTIMIZERS
+        },
+        "cbp-is-less-sensitive": Change({"method": "CBP", "replacement_rate": 1e-2}, (3.0,)),
+    },
+    "scr-utilities": {
+        "overall-is-best": Change({"utility": "random"}, (0.5,)),
+        "every-part-is-needed": Change({"utility": "adaptation"}, (0.5,)),
+        "overall-beats-random-and-weight-magnitude": Change({"utility": "weight_magnitude"}, (0.5,)),
+        "mean-corrected-contribution-is-second": Change({"utility": "contribution"}, (0.6,)),
+    },
+}
+EXPERIMENTS = {name: experiments.load(name) for name in WORLDS}
+CLAIMS = [(name, claim) for name, experiment in EXPERIMENTS.items() for claim in experiment.claims]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_claim_has_a_frame_on_which_it_must_fail(name: str) -> None:
+    assert set(FAILS[name]) == {claim.name for claim in EXPERIMENTS[name].claims}
+
+
+@functools.cache
+def open_frames(name: str) -> tuple[pd.DataFrame, ...]:
+    """Results that decide nothing: much noise, and two runs."""
+    return WORLDS[name].hide(), WORLDS[name].frame(runs=2)
+
+
+@functools.cache
+def true_frame(name: str) -> pd.DataFrame:
+    return WORLDS[name].frame()
+
+
+@pytest.mark.parametrize(("name", "claim"), CLAIMS, ids=lambda value: getattr(value, "name", value))
+def test_a_claim_holds_fails_and_stays_open_where_it_must(name: str, claim: Claim) -> None:
+    world = WORLDS[name]
+    true, false = claim.judge(true_frame(name)), claim.judge(world.frame(FAILS[name][claim.name]))
+    assert true.outcome is Outcome.HOLDS, true.evidence
+    assert false.outcome is Outcome.FAILS, false.evidence
+    for frame in open_frames(name):
+        hidden = claim.judge(frame)
+        assert hidden.outcome is Outcome.INCONCLUSIVE, hidden.evidence
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_claims_stay_open_on_what_is_missing_or_diverged(name: str) -> None:
+    frame = true_frame(name)
+    diverged = frame.assign(value=frame["value"].where(frame["seed"] != 3))
+    linear_alone = frame[~frame["method"].isin(["BP", "CBP"])]
+    for part in (diverged, linear_alone, frame.iloc[:0]):
+        for claim in EXPERIMENTS[name].claims:
+            verdict = claim.judge(part)
+            assert verdict.outcome is Outcome.INCONCLUSIVE, f"{claim.name}: {verdict.evidence}"
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_figures_draw_any_part_of_the_results(name: str) -> None:
+    frame = true_frame(name)
+    draw = EXPERIMENTS[name].figure
+    whole = [chart.title for chart in draw(frame)]
+    diverged = frame.assign(value=frame["value"].where((frame["seed"] != 1) | (frame["task"] < 10)))
+    unfinished = frame[(frame["seed"] == 0) | (frame["task"] < 13)]
+    parts = (frame[frame["seed"] == 0], diverged, unfinished, frame.assign(value=np.nan), frame[frame["task"] == 0])
+    for part in parts:
+        assert [chart.title for chart in draw(part)] == whole
+    some = frame[frame["setting"].isin(sorted(frame["setting"].unique())[::5])]
+    for part in (some, frame[frame["method"] == "BP"], frame[frame["method"] == "Linear"], frame.iloc[:0]):
+        for chart in draw(part):
+            assert chart.series
+            assert all(len(series.x) for series in chart.series)
+
+
+def judge(name: str, claim: str, frame: pd.DataFrame) -> Outcome:
+    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].judge(frame).outcome
+
+
+def test_a_rise_is_not_judged_without_the_linear_baseline() -> None:
+    for name, claims in {
+        "scr-activations": ("relu-loses-plasticity", "adam-loses-plasticity", "adam-is-usually-worse"),
+        "scr-cbp": ("cbp-maintains-plasticity-with-sgd", "cbp-maintains-plasticity-with-adam"),
+    }.items():
+        frame = true_frame(name)
+        for claim in claims:
+            assert judge(name, claim, frame[frame["method"] != "Linear"]) is Outcome.INCONCLUSIVE
+
+
+def test_an_error_that_rises_from_above_the_linear_baseline_was_not_low_at_first() -> None:
+    change = Change({"activation": "relu", "optimizer": "SGD", "step_size": 0.003}, (1.2, 1.2, 1.4))
+    assert judge("scr-activations", "relu-loses-plasticity", ACTIVATION_WORLD.frame(change)) is Outcome.FAILS
+
+
+def test_the_linear_level_is_judged_on_the_mean_over_step_sizes() -> None:
+    one_low = Change({"activation": "relu", "optimizer": "SGD", "step_size": 0.001}, (0.8, 0.8, 0.85, 0.88))
+    claim = "relu-and-tanh-fall-to-the-linear-level"
+    assert judge("scr-activations", claim, ACTIVATION_WORLD.frame(one_low)) is Outcome.HOLDS
+
+
+def test_what_is_chosen_is_said_where_it_is_true() -> None:
+    utilities, methods = EXPERIMENTS["scr-utilities"], EXPERIMENTS["scr-cbp"]
+    for experiment in (utilities, methods):
+        runs = {scale: [one for one in experiment.sweep(scale).chosen if one.what == "runs"] for scale in SCALES}
+        assert {scale: len(found) for scale, found in runs.items()} == {"smoke": 0, "laptop": 0, "paper": 1}
+        assert not any("step sizes at the laptop" in one.what for one in experiment.sweep("laptop").chosen)
+    assert any("0.03, 0.01, 0.003" in one.value for one in EXPERIMENTS["scr-activations"].sweep("laptop").chosen)
+    assert any("leaky" in one.what for one in methods.sweep("paper").chosen)
+    assert not any("leaky" in one.what for one in methods.sweep("laptop").chosen)
+
+
+def test_unfinished_runs_have_no_rise_and_do_not_count_as_diverged() -> None:
+    rows = World("error", [("BP", {}, (1.0, 2.0))], 12, 0.0, 0.0).frame(runs=3)
+    found = rise(rows[(rows["seed"] != 1) | (rows["task"] < 6)])
+    assert found.index.tolist() == [0, 2]
+    assert (found > 0).all()
+
+
+def test_a_fall_is_of_finished_runs_alone_and_nan_for_one_that_diverged() -> None:
+    rows = World("accuracy", [("BP", {}, (0.6, 0.9, 0.6))], 21, 0.0, 0.0).frame(runs=4)
+    found = fall(rows[(rows["seed"] != 1) | (rows["task"] < 6)], 3)
+    assert found.index.tolist() == [0, 2, 3]
+    assert (found > 0.2).all()
+    diverged = rows.assign(value=rows["value"].mask((rows["seed"] == 1) & (rows["task"] > 15)))
+    assert fall(diverged, 3).isna().to_dict() == {0: False, 1: True, 2: False, 3: False}
+
+
+def test_a_diverged_side_loses_and_two_runs_or_two_diverged_sides_decide_nothing() -> None:
+    fine, broken = pd.Series([0.9, 0.8, 0.7]), pd.Series([0.95, np.nan, 0.99])
+    assert beats(fine, broken, "").outcome is Outcome.HOLDS
+    assert beats(broken, fine, "").outcome is Outcome.FAILS
+    assert beats(broken, broken, "").outcome is Outcome.INCONCLUSIVE
+    assert beats(fine[:2], broken[:2], "").outcome is Outcome.INCONCLUSIVE
+    assert beats(fine, fine - 0.1, "").outcome is Outcome.HOLDS
+
+
+def test_the_first_round_is_the_seeds_that_all_settings_have() -> None:
+    frame = UTILITY_WORLD.frame()
+    winner = frame["setting"] == frame["setting"].iloc[0]
+    assert set(first_round(frame[winner | (frame["seed"] < 3)])["seed"]) == {0, 1, 2}
+    apart = frame[winner == (frame["seed"] < 3)]
+    assert first_round(apart) is apart
+
+
+def test_the_figure_of_activations_has_the_papers_panels_and_bins() -> None:
+    charts = EXPERIMENTS["scr-activations"].figure(ACTIVATION_WORLD.frame())
+    assert [chart.title for chart in charts] == list(ACTIVATIONS.values()) * 2
+    assert len({chart.group for chart in charts}) == 2
+    names = [series.name for series in charts[0].series]
+    assert names == ["step size 0.01", "step size 0.003", "step size 0.001", "linear baseline"]
+    # 30 tasks of 10,000 examples in bins of 40,000.
+    assert list(charts[0].series[0].x[:2]) == [40_000, 80_000]
+    assert len(charts[0].series[0].x) == 7
+    assert "40,000 examples" in charts[0].caption
+    assert "6 runs" in charts[0].caption
+
+
+def test_the_figure_of_methods_shows_each_at_its_best_setting() -> None:
+    charts = EXPERIMENTS["scr-cbp"].figure(METHOD_WORLD.frame())
+    assert [series.name for series in charts[0].series] == [
+        "BP", "L2 0.0001", "S&P 0.0001 / 0.0001", "CBP 0.0001", "linear baseline",
+    ]  # fmt: skip
+
+
+def test_the_figure_of_utilities_is_over_replacement_rates() -> None:
+    rates, over_time = EXPERIMENTS["scr-utilities"].figure(UTILITY_WORLD.frame())
+    assert rates.log_x
+    assert [series.name for series in rates.series] == [*UTILITIES.values(), "BP"]
+    assert list(rates.series[0].x) == [1e-4, 1e-2]
+    assert rates.series[0].y[0] == pytest.approx(0.7, abs=0.01)
+    assert len(over_time.series) == 7
+
+
+def test_activations_at_the_papers_scale_have_the_papers_numbers() -> None:
+    sweep = EXPERIMENTS["scr-activations"].sweep("paper")
+    assert sweep.problem == SlowlyChangingRegression(300, 10_000, 21, 15, 100, 0.7)
+    assert sweep.runs == 100
+    bp = [setting for setting in sweep.settings if setting.method == "BP" and setting.details["optimizer"] == "SGD"]
+    assert {setting.details["step_size"] for setting in bp} == {0.01, 0.003, 0.001}
+    assert {setting.details["activation"] for setting in bp} == set(ACTIVATIONS)
+    assert len(bp) == 18
+    assert all(dict(setting.network.options)["hidden"] == (5,) for setting in bp)
+
+
+def test_utilities_at_the_papers_scale_are_the_six_with_tanh_and_adam() -> None:
+    sweep = EXPERIMENTS["scr-utilities"].sweep("paper")
+    cbp = [setting for setting in sweep.settings if setting.method == "CBP"]
+    assert len(cbp) == 30
+    for setting in cbp:
+        adam, method = setting.methods
+        assert isinstance(method, ContinualBackprop)
+        assert (type(adam).__name__, adam.hyperparameters()["step_size"]) == ("Adam", 0.01)
+        assert dict(setting.network.options)["activation"] == "tanh"
+        assert method.utility == setting.details["utility"]
+        assert method.replacement_rate == setting.details["replacement_rate"]
+
+
+def test_methods_are_compared_for_all_activations_and_both_optimizers() -> None:
+    sweep = EXPERIMENTS["scr-cbp"].sweep("paper")
+    for method in ("BP", "L2", "S&P", "CBP"):
+        mine = [setting.details for setting in sweep.settings if setting.method == method]
+        pairs = {(details["activation"], details["optimizer"]) for details in mine}
+        assert pairs == {(activation, optimizer) for activation in ACTIVATIONS for optimizer in OPTIMIZERS}
+    assert sweep.selection is not None
+    assert sweep.runs + sweep.selection.more_runs == 100
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_setting_has_the_hyperparameters_its_details_tell(name: str, scale: str) -> None:
+    sweep: Sweep = EXPERIMENTS[name].sweep(scale)
+    named = {
+        "step_size": "step_size",
+        "l2": "strength",
+        "noise_std": "noise_std",
+        "replacement_rate": "replacement_rate",
+    }
+    for setting in sweep.settings:
+        values = {key: value for method in setting.methods for key, value in method.hyperparameters().items()}
+        for detail, hyperparameter in named.items():
+            if detail in setting.details:
+                assert values[hyperparameter] == setting.details[detail]
+        assert type(setting.methods[0]).__name__ == setting.details["optimizer"]
+    assert all(chosen.value and chosen.reason for chosen in sweep.chosen)
+
+
+def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'laptop'"):
+        EXPERIMENTS["scr-cbp"].sweep("laptob")
+    assert pick("smoke", smoke=1, laptop=2, paper=3) == 1
+
+
+def test_early_and_late_are_the_second_thirtieth_to_sixth_and_the_last_sixth() -> None:
+    rows = World("error", [("BP", {}, tuple(float(task) for task in range(60)))], 60, 0.0, 0.0).frame(runs=2)
+    early, late = early_and_late(rows)
+    assert early.tolist() == [np.mean(range(2, 10))] * 2
+    assert late.tolist() == [np.mean(range(50, 60))] * 2
+
+
+def test_the_peak_of_pure_noise_is_not_above_its_mean() -> None:
+    noise = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 400)))
+    assert noise.max().mean() > 2.0
+    assert abs(peak(noise).mean()) < 0.15
+
+
+def test_the_peak_is_found_where_there_is_one_and_nan_where_a_run_diverged() -> None:
+    bins = pd.DataFrame([[1.0, 1.1], [2.0, 2.1], [0.0, 0.1]], columns=[5, 7])
+    assert peak(bins).to_dict() == {5: 2.0, 7: 2.1}
+    assert peak(bins.replace(2.1, np.nan)).isna().to_dict() == {5: False, 7: True}
+    assert peak(bins[[5]]).isna().all()  # nobody else to choose for it
+
+
+def test_spread_over_settings_is_the_standard_deviation_of_their_means() -> None:
+    rows = World(
+        "error", [("CBP", {"replacement_rate": rate}, (rate,)) for rate in (1.0, 2.0, 3.0)], 4, 0.0, 0.0
+    ).frame()
+    assert spread_over_settings(rows).tolist() == [1.0] * 6
+    assert spread_over_settings(rows[rows["setting"] == rows["setting"].iloc[0]]).empty
+
+
+def test_averages_are_over_the_seeds_that_all_have_and_keep_divergence() -> None:
+    first, second = pd.Series([1.0, 2.0, np.nan], index=[0, 1, 2]), pd.Series([4.0, 5.0, 6.0], index=[1, 2, 3])
+    averaged = average([first, second])
+    assert averaged.loc[1] == 3.0
+    assert np.isnan(averaged.loc[2])
+    assert len(averaged) == 2
+    assert average([first, pd.Series(dtype=np.float64)]).empty
+
+
+def test_most_of_needs_more_than_half() -> None:
+    holds, fails, unclear = (Verdict(outcome, "") for outcome in (Outcome.HOLDS, Outcome.FAILS, Outcome.INCONCLUSIVE))
+    assert most_of([holds, holds, fails]).outcome is Outcome.HOLDS
+    assert most_of([holds, fails]).outcome is Outcome.FAILS
+    assert most_of([holds, unclear, fails]).outcome is Outcome.INCONCLUSIVE
+    assert most_of([]).outcome is Outcome.INCONCLUSIVE

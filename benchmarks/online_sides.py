@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from neoteny.backends.backend import make_path
+from neoteny.backends.backend import make_backend
 from neoteny.methods.method import Method
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems.problem import Problem, Stream
@@ -158,7 +158,7 @@ class Engine:
         example = torch.zeros(1, *problem.input_shape, device=world.device)
         modules = [module.to(world.device) for module in modules]
         self.stack = stack(modules, *methods, loss=problem.loss, example=example, seeds=numbers)
-        self.path = make_path(path, self.stack, world.stream, numbers, problem, torch.float32, threads)
+        self.path = make_backend(path, self.stack, world.stream, numbers, problem, torch.float32, threads)
         self._plan = self.path.plan(0)
         self.updates = min(updates or self.path.block_updates, self._plan.steps)
         self._world, self._task, self._at = world, 0, 0

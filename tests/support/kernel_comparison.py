@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import neoteny
-from neoteny.backends.kernel.backend import KernelPath, MakeKernel
+from neoteny.backends.kernel.backend import KernelBackend, MakeKernel
 from neoteny.problems.problem import Plan
 from support.kernel_cases import PROBLEMS, SEEDS, TASK_STEPS, Case, build, stream_of
 
@@ -49,7 +49,7 @@ def compare(case: Case, steps: int, kernels: Mapping[str, MakeKernel], device: s
     problem, stream = PROBLEMS[case.problem], stream_of(case.problem)
     library, plan, weights, done = build(case), stream.plan(SEEDS, 0), 0.0, 0
     stacks = {name: build(case, device=device) for name in kernels}
-    paths = {name: KernelPath(stacks[name], stream, SEEDS, problem.loss, kernels[name]) for name in kernels}
+    paths = {name: KernelBackend(stacks[name], stream, SEEDS, problem.loss, kernels[name]) for name in kernels}
     for task, start, stop in blocks(steps):
         if start == 0:
             plan = stream.plan(SEEDS, task)

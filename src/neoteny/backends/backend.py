@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from neoteny.backends.kernel.backend import KernelPath
+from neoteny.backends.kernel.backend import KernelBackend
 from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Stack
 
@@ -30,7 +30,7 @@ DESCRIPTIONS = {
 }
 
 
-class Path(Protocol):
+class Backend(Protocol):
     """How a stack is trained."""
 
     reason: str
@@ -64,7 +64,7 @@ class Path(Protocol):
         ...
 
 
-class StackPath:
+class StackBackend:
     """What paths share whose state is the stack's own tensors."""
 
     def __init__(
@@ -93,7 +93,7 @@ class StackPath:
         """The stack's tensors are the state."""
 
 
-class ReferencePath(StackPath):
+class LibraryBackend(StackBackend):
     """The library itself."""
 
     def plan(self, task: int) -> Plan:
@@ -123,7 +123,7 @@ class ReferencePath(StackPath):
         return each.double().sum(0).cpu(), first
 
 
-def make_path(
+def make_backend(
     name: str,
     stack: Stack,
     stream: Stream,
@@ -131,18 +131,18 @@ def make_path(
     problem: Problem,
     dtype: torch.dtype,
     threads: int = 1,
-) -> Path:
+) -> Backend:
     """The path of that name for a stack; `threads`: of the CPU kernel, whose numbers do not depend on it."""
     if name == "cpu":
         from neoteny.backends.kernel.cpu.kernel import CpuKernel
 
-        return KernelPath(stack, stream, seeds, problem.loss, functools.partial(CpuKernel, threads=threads))
+        return KernelBackend(stack, stream, seeds, problem.loss, functools.partial(CpuKernel, threads=threads))
     if name == "cuda":
         from neoteny.backends.kernel.cuda.kernel import CudaKernel
 
-        return KernelPath(stack, stream, seeds, problem.loss, CudaKernel)
+        return KernelBackend(stack, stream, seeds, problem.loss, CudaKernel)
     if name == "graphs":
-        from neoteny.backends.graphs.backend import GraphPath
+        from neoteny.backends.graphs.backend import GraphBackend
 
-        return GraphPath(stack, stream, seeds, problem, dtype)
-    return ReferencePath(stack, stream, seeds, problem, dtype)
+        return GraphBackend(stack, stream, seeds, problem, dtype)
+    return LibraryBackend(stack, stream, seeds, problem, dtype)

@@ -11,7 +11,7 @@ from neoteny.problems.problem import Problem
 from neoteny.suite.sweep import Setting
 
 
-def choose_path(kernel: str, problem: Problem, setting: Setting) -> tuple[str, str]:
+def choose_backend(kernel: str, problem: Problem, setting: Setting) -> tuple[str, str]:
     """The path of a setting, and why it is the library's where a compiled one was wanted.
 
     Args:

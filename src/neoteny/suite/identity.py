@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from neoteny.backends.backend import DESCRIPTIONS
-from neoteny.suite.choice import choose_path
+from neoteny.suite.choice import choose_backend
 from neoteny.suite.sweep import Network, Setting, Sweep
 
 RESULTS_VERSION = 1
@@ -55,7 +55,7 @@ def _describe_type(kind: type) -> dict[str, str]:
 
 
 def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[str, Any]:
-    """The full configuration of one run; `kernel` as for `choose_path`."""
+    """The full configuration of one run; `kernel` as for `choose_backend`."""
     problem = setting.problem or sweep.problem
     described = {
         "results_version": RESULTS_VERSION,
@@ -66,7 +66,7 @@ def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[st
         "measure_every": sweep.measure_every,
         "probe_examples": sweep.probe_examples,
         "dtype": sweep.dtype,
-        "kernel": choose_path(kernel, problem, setting)[0],
+        "kernel": choose_backend(kernel, problem, setting)[0],
         "seed": seed,
     }
     if setting.agent is not None:

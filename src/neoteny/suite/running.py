@@ -22,7 +22,7 @@ import torch
 import neoteny
 from neoteny.backends.backend import DESCRIPTIONS
 from neoteny.problems.problem import Problem, Source, Stream, Worlds
-from neoteny.suite.choice import choose_path
+from neoteny.suite.choice import choose_backend
 from neoteny.suite.measures import check_measures
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.selection import choose
@@ -54,7 +54,7 @@ class Worker:
         results: where.
         streams: the opened problems.
         device: on what.
-        kernel: "reference", or the device whose compiled paths are taken where they serve; see `choose_path`.
+        kernel: "reference", or the device whose compiled paths are taken where they serve; see `choose_backend`.
         threads: threads of a compiled path; the numbers do not depend on it.
         stop: asks it to stop.
         say: takes lines for the person who waits.
@@ -261,7 +261,7 @@ class _Session:
 
     def _describe_path(self) -> str:
         run, kernel = self._one.runs[0], self._worker.kernel
-        name, why = choose_path(kernel, run.problem, run.setting)
+        name, why = choose_backend(kernel, run.problem, run.setting)
         why = self._training.reason or (why if kernel != "reference" else "")
         reason = f" ({why})" if why else ""
         return f"{DESCRIPTIONS[name]} on {self._worker.device.type}{reason}"
@@ -355,7 +355,7 @@ def choose_device(name: str, sweep: Sweep | None = None) -> torch.device:
 
 
 def choose_kernel(name: str, device: torch.device) -> str:
-    """What `choose_path` is told for `--kernel`."""
+    """What `choose_backend` is told for `--kernel`."""
     if name not in KERNELS:
         raise ValueError(f"Unknown kernel {name!r}.{nearest(name, list(KERNELS))} Known are {', '.join(KERNELS)}.")
     return "reference" if name == "reference" else device.type

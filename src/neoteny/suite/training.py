@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neoteny.backends.backend import make_path
+from neoteny.backends.backend import make_backend
 from neoteny.problems.problem import Plan, Stream
 from neoteny.stacking.stack import Stack, stack
 from neoteny.suite.measures import measure
@@ -45,7 +45,7 @@ class Training:
         self._seeds = [run.seed for run in runs.runs]
         self._dtype = getattr(torch, runs.sweep.dtype)
         self._stack = _build(runs, self._dtype, device)
-        self._path = make_path(runs.path, self._stack, stream, self._seeds, self.problem, self._dtype, threads)
+        self._path = make_backend(runs.path, self._stack, stream, self._seeds, self.problem, self._dtype, threads)
         self._head = _find_head(self._stack.module(0)) if self.problem.tells_task else ""
         count = len(self._seeds)
         self.diverged_at = torch.full((count,), -1, dtype=torch.int64)

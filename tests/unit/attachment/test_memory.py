@@ -46,10 +46,10 @@ def table(results: Results) -> pd.DataFrame:
 
 def limit_memory(monkeypatch: pytest.MonkeyPatch, most: int, good_blocks: int) -> None:
     """Let every stack of more than `most` runs run out of memory after some blocks."""
-    make_path = training.make_path
+    make_backend = training.make_backend
 
     def make(name: str, stack: Any, stream: Any, seeds: list[int], *rest: Any) -> Any:
-        path, left = make_path(name, stack, stream, seeds, *rest), [good_blocks]
+        path, left = make_backend(name, stack, stream, seeds, *rest), [good_blocks]
         advance = path.advance
 
         def limited(start: int, stop: int) -> Any:
@@ -62,7 +62,7 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, most: int, good_blocks: int) -
         path.advance = limited
         return path
 
-    monkeypatch.setattr(training, "make_path", make)
+    monkeypatch.setattr(training, "make_backend", make)
 
 
 @pytest.mark.parametrize("good_blocks", [0, 2])

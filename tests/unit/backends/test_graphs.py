@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from neoteny.backends.backend import ReferencePath
+from neoteny.backends.backend import LibraryBackend
 from neoteny.backends.graphs import relu_pool as pooling
-from neoteny.backends.graphs.backend import GraphPath, why_not
+from neoteny.backends.graphs.backend import GraphBackend, why_not
 from neoteny.backends.graphs.conv_streams import SideBySide
 from neoteny.draws import noise, rng
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
@@ -102,14 +102,14 @@ def assert_same_state(one: Any, other: Any, exact: bool) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_recorded_updates_are_the_librarys(name: str, device: str) -> None:
     ends = []
-    for kind in (ReferencePath, GraphPath):
+    for kind in (LibraryBackend, GraphBackend):
         made, path = make(kind, device, METHODS[name])
         given = train(path, made)
         ends.append((made.state_dict(), given))
         replaced = path.replaced()
         assert (replaced is None) == (name in ("backpropagation", "l2", "shrink and perturb"))
         assert replaced is None or int(replaced[0]) > 20
-        if kind is GraphPath:
+        if kind is GraphBackend:
             assert path.reason == ("" if device == "cuda" else "no CUDA device")
     assert_same_state(ends[0][0], ends[1][0], exact=False)
     for theirs, ours in zip(ends[0][1], ends[1][1], strict=True):
@@ -120,7 +120,7 @@ def test_recorded_updates_are_the_librarys(name: str, device: str) -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_networks_without_convolutions_take_the_librarys_forward_pass(dropout: float, device: str) -> None:
     ends = []
-    for kind in (ReferencePath, GraphPath):
+    for kind in (LibraryBackend, GraphBackend):
         made, path = make(kind, device, METHODS["noise after"], lambda: MLP(784, [8, 6], 10, dropout=dropout), DIGITS)
         given = train(path, made)
         ends.append([made.state_dict(), *given])
@@ -131,13 +131,13 @@ def test_networks_without_convolutions_take_the_librarys_forward_pass(dropout: f
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_resumed_run_is_bit_identical(device: str) -> None:
-    whole, path = make(GraphPath, device, METHODS["noise after"])
+    whole, path = make(GraphBackend, device, METHODS["noise after"])
     path.plan(0)
     path.advance(0, 20)
     path.write_back()
     saved = whole.state_dict()
     expected = path.advance(20, 40)
-    resumed, other = make(GraphPath, device, METHODS["noise after"])
+    resumed, other = make(GraphBackend, device, METHODS["noise after"])
     resumed.load_state_dict(saved)
     other.read()
     other.plan(0)
@@ -150,7 +150,7 @@ def test_a_resumed_run_is_bit_identical(device: str) -> None:
 def test_a_run_that_diverges_is_noted_and_leaves_its_neighbours_alone(device: str) -> None:
     ends = []
     for sizes in ((0.01, 1e200, 0.02), (0.01, 0.01, 0.02)):
-        made, path = make(GraphPath, device, (SGD(sizes, momentum=0.9), OFTEN))
+        made, path = make(GraphBackend, device, (SGD(sizes, momentum=0.9), OFTEN))
         path.plan(0)
         total, broken = path.advance(2, 12)
         ends.append((made, total, broken))
@@ -168,13 +168,13 @@ def test_what_cannot_be_recorded_is_said() -> None:
     assert why_not((Adam(0.1),)) == "Adam counts its updates on the host"
     assert why_not((SGD(0.1), OFTEN, OFTEN)) == "ContinualBackprop twice"
     with pytest.raises(ValueError, match="Adam counts its updates on the host"):
-        make(GraphPath, "cpu", (Adam(0.1),))
+        make(GraphBackend, "cpu", (Adam(0.1),))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_updates_do_not_wait_for_the_device() -> None:
-    _, path = make(GraphPath, "cuda", METHODS["noise after"])
+    _, path = make(GraphBackend, "cuda", METHODS["noise after"])
     plan = path.plan(0)
     path.advance(0, 20)
     before = path.replaced()
@@ -196,7 +196,7 @@ class _Waits(nn.Module):
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=NEEDS_CUDA)])
 def test_an_update_that_waits_for_the_device_is_not_recorded_but_done(device: str) -> None:
-    made, path = make(GraphPath, device, (SGD(0.01),))
+    made, path = make(GraphBackend, device, (SGD(0.01),))
     path._forward = lambda tensors, inputs: (_Waits()(made._forward(tensors, inputs)[0]), {})
     path.plan(0)
     path.advance(0, 5)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import neoteny
-from neoteny.backends.kernel.backend import KernelPath
+from neoteny.backends.kernel.backend import KernelBackend
 from neoteny.backends.kernel.cpu.kernel import CpuKernel
 from neoteny.draws.initial import Initial
 from neoteny.methods import L2, SGD, ContinualBackprop
@@ -24,8 +24,8 @@ def make_stack(module: nn.Module, *methods: neoteny.methods.method.Method, **opt
     return neoteny.stack([module], *methods, example=example, seeds=[7], **options)  # pyright: ignore
 
 
-def path_of(stack: neoteny.Stack, problem: Problem, loss: str = "mse", seeds: tuple[int, ...] = (7,)) -> KernelPath:
-    return KernelPath(stack, problem.open(), seeds, loss, CpuKernel)
+def path_of(stack: neoteny.Stack, problem: Problem, loss: str = "mse", seeds: tuple[int, ...] = (7,)) -> KernelBackend:
+    return KernelBackend(stack, problem.open(), seeds, loss, CpuKernel)
 
 
 class Other(SGD):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import neoteny
-from neoteny.backends.kernel.backend import KernelPath, MakeKernel
+from neoteny.backends.kernel.backend import KernelBackend, MakeKernel
 from support.kernel_cases import PROBLEMS, SEEDS, Case, build, kernel_of, methods_of, select, stream_of
 from support.kernel_comparison import flat_state, train_block
 
@@ -39,7 +39,9 @@ def train(
     kernel: MakeKernel | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Train a stack by a kernel; the sums of the performance and first broken updates of each block (blocks, n)."""
-    path = KernelPath(stack, stream_of(case.problem), seeds, PROBLEMS[case.problem].loss, kernel or kernel_of(device))
+    path = KernelBackend(
+        stack, stream_of(case.problem), seeds, PROBLEMS[case.problem].loss, kernel or kernel_of(device)
+    )
     sums, broken = [], []
     for task, start, stop in blocks:
         path.plan(task)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import neoteny
-from neoteny.backends.kernel.backend import KernelPath, MakeKernel
+from neoteny.backends.kernel.backend import KernelBackend, MakeKernel
 from neoteny.backends.kernel.examples import Examples
 from neoteny.backends.kernel.options import Numbers
 from neoteny.backends.kernel.pack import Packed
@@ -134,7 +134,7 @@ def train_float32(stack: neoteny.Stack, seeds: Sequence[int], tasks: int, kernel
     """Online accuracy in percent, (tasks, n)."""
     stream, path, rows = stream_of("digits"), None, []
     if kernel is not None:
-        path = KernelPath(stack, stream, seeds, "cross_entropy", kernel)
+        path = KernelBackend(stack, stream, seeds, "cross_entropy", kernel)
     for task in range(tasks):
         plan = stream.plan(seeds, task) if path is None else path.plan(task)
         trained = train_block(stack, plan, 0, 500, "accuracy") if path is None else path.advance(0, 500)

@@ -1,4 +1,4 @@
-"""GraphPath: a stack whose update is recorded once as a CUDA graph and then replayed, hundreds of launches in one call.
+"""GraphBackend: a stack whose update is recorded once as a CUDA graph and then replayed, hundreds of launches in one call.
 
 On a GPU a small network's update is spent launching kernels. Recorded, it costs the host one call, and the host never
 waits for the device inside a block: losses, accuracies and the first update that is not finite add up on the device,
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from neoteny.backends.backend import BLOCK_UPDATES, StackPath
+from neoteny.backends.backend import BLOCK_UPDATES, StackBackend
 from neoteny.backends.graphs.conv_streams import SideBySide
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method, State
@@ -52,8 +52,8 @@ def why_not(methods: Sequence[Method]) -> str:
     return "ContinualBackprop twice" if kinds.count(ContinualBackprop) > 1 else ""
 
 
-class GraphPath(StackPath):
-    """A stack trained by replaying its update; see `paths.Path`.
+class GraphBackend(StackBackend):
+    """A stack trained by replaying its update; see `backend.Backend`.
 
     Args:
         stack, stream, seeds, problem: what is trained, and on what.
@@ -70,7 +70,9 @@ class GraphPath(StackPath):
         self.block_updates = BLOCK_UPDATES
         device = self._device
         if why := why_not(stack.methods):
-            raise ValueError(f"GraphPath expects methods whose update can be recorded; got {stack.methods!r}: {why}.")
+            raise ValueError(
+                f"GraphBackend expects methods whose update can be recorded; got {stack.methods!r}: {why}."
+            )
         self.reason = "" if device.type == "cuda" else "no CUDA device"
         reads = dict.fromkeys(name for method in stack.methods for name in method.reads(stack.view))
         self._forward: Forward = SideBySide.of(stack._template, reads, device) or stack._forward
@@ -91,7 +93,7 @@ class GraphPath(StackPath):
         self._pieces: list[Piece] = []
 
     def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Updates start to stop - 1 of the planned task; see `paths.Path`."""
+        """Updates start to stop - 1 of the planned task; see `backend.Backend`."""
         assert self._plan is not None, "plan a task first"
         if not self._pieces:
             self._record(*self._plan.batches(start, start + 1, self._device))

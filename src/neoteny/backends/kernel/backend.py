@@ -1,4 +1,4 @@
-"""KernelPath: a stack of runs in the hands of a kernel, as the engine's loop sees it.
+"""KernelBackend: a stack of runs in the hands of a kernel, as the engine's loop sees it.
 
 The engine asks for a plan, advances block by block, and calls `write_back` before anything reads the stack: measures,
 tests, checkpoints.
@@ -43,7 +43,7 @@ MakeKernel = Callable[[Packed, Numbers, Sequence[float]], Kernel]
 """A kernel's class. The last argument: for each hidden layer the bound that new units' weights are drawn within."""
 
 
-class KernelPath:
+class KernelBackend:
     """A stack trained by a kernel."""
 
     def __init__(self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, kernel: MakeKernel) -> None:
@@ -70,18 +70,18 @@ class KernelPath:
         widths = self._packed.specification.widths
         if examples.place.shape[1] != widths[0]:
             raise ValueError(
-                f"KernelPath: inputs have {examples.place.shape[1]} features, the network takes {widths[0]}."
+                f"KernelBackend: inputs have {examples.place.shape[1]} features, the network takes {widths[0]}."
             )
         most = examples.table.target.max(initial=0.0)
         if LOSSES[self._packed.specification.loss] == "cross_entropy" and most >= widths[-1]:
-            raise ValueError(f"KernelPath: there is a class {most:g}, but the network has {widths[-1]} outputs.")
+            raise ValueError(f"KernelBackend: there is a class {most:g}, but the network has {widths[-1]} outputs.")
         self._plan, self._examples = plan, examples
         return plan
 
     def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Updates start to stop - 1 of the task that was planned last; see `Kernel.advance`."""
         if self._plan is None or self._examples is None:
-            raise RuntimeError("KernelPath: plan(task) comes before advance.")
+            raise RuntimeError("KernelBackend: plan(task) comes before advance.")
         check_range(self._plan, start, stop)
         self._written = False
         total, broken = self._kernel.advance(self._examples, start, stop)
@@ -117,5 +117,5 @@ def _check(stack: Stack, seeds: Sequence[int], loss: str) -> MLP:
     if not why and any(getattr(group.initial[0], "family", "") != "uniform" for group in stack.view.groups):
         why = "new units must come from a uniform distribution"
     if why or not isinstance(module, MLP):
-        raise ValueError(f"KernelPath: no kernel trains this stack: {why}. Train it with Stack.step.")
+        raise ValueError(f"KernelBackend: no kernel trains this stack: {why}. Train it with Stack.step.")
     return module

@@ -4,8 +4,8 @@
     python tests/robustness/same_tables.py run AFTER         with the new code
     python tests/robustness/same_tables.py compare BEFORE AFTER
 
-`run` trains every experiment on the CPU and keeps its results folder. `compare` reads the Parquet parts with pandas alone
-and compares run ids, columns and values bit by bit; it ends with status 1 if anything differs.
+`run` trains every experiment on the CPU and keeps its results folder. `compare` reads the Parquet parts with pandas
+alone and compares run ids, columns and values bit by bit; it ends with status 1 if anything differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GraphBackend: a stack whose update is recorded once as a CUDA graph and then replayed, hundreds of launches in one call.
+"""GraphBackend: a stack whose update is recorded once as a CUDA graph and then replayed.
 
 On a GPU a small network's update is spent launching kernels. Recorded, it costs the host one call, and the host never
 waits for the device inside a block: losses, accuracies and the first update that is not finite add up on the device,

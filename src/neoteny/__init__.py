@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from neoteny.layers.groups import Port, UnitGroup
     from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
     from neoteny.stacking.stack import Stack, stack
-    from neoteny.wiring.trace import WiringError, trace
+    from neoteny.wiring.trace import trace
+    from neoteny.wiring.wiring import WiringError
 
 _HOMES = {
     "Attachment": "attachment.attachment",
@@ -29,7 +30,7 @@ _HOMES = {
     "ShrinkAndPerturb": "methods",
     "Stack": "stacking.stack",
     "UnitGroup": "layers.groups",
-    "WiringError": "wiring.trace",
+    "WiringError": "wiring.wiring",
     "attach": "attachment.attachment",
     "detach": "attachment.attachment",
     "diagnose": "diagnosis.diagnose",

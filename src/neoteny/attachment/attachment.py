@@ -17,14 +17,16 @@ from torch.optim import Optimizer
 
 from neoteny.attachment.hooks import Recorder, StepWatch, refuse_called
 from neoteny.attachment.summary import summarize
-from neoteny.draws.initial import Declared, check, declared_distributions
+from neoteny.draws.initial import Declared, check_spread, declared_distributions
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.ports import Region
 from neoteny.methods.method import Method, State, move_nested
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, describe_methods, snapshot
 from neoteny.optim.state import OptimizerState
 from neoteny.units.view import LiveGroup, View
-from neoteny.wiring.trace import Norm, Wiring, trace, unwrap
+from neoteny.wiring.modules import unwrap
+from neoteny.wiring.trace import Norm, trace
+from neoteny.wiring.wiring import Wiring
 
 # Weak on both sides: hooks keep an attachment alive, and a copied or saved model carries nothing of it.
 _ATTACHED: WeakKeyDictionary[nn.Module, WeakSet[Attachment]] = WeakKeyDictionary()
@@ -166,7 +168,7 @@ def attach(
         for group in live:
             for port, distribution in zip(group.producers, group.initial, strict=True):
                 if not trained:
-                    check(port.module, modules[port.module], distribution)
+                    check_spread(port.module, modules[port.module], distribution)
                 state_of.prepare(inner.get_parameter(port.weight))
                 if port.bias is not None:
                     state_of.prepare(inner.get_parameter(port.bias))

@@ -11,7 +11,7 @@ from neoteny.optim.state import OptimizerState
 from neoteny.text import render
 from neoteny.units.statistics import correction
 from neoteny.units.view import View
-from neoteny.wiring.trace import Wiring
+from neoteny.wiring.wiring import Wiring
 
 
 def summarize(

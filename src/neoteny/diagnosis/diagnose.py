@@ -1,8 +1,8 @@
 """diagnose: is a network losing its ability to learn, layer by layer and in words.
 
-The flow: `wiring.find` says where the hidden units are, one pass on the user's inputs reads them, `metrics` measures
-them, and a freshly initialised copy of the same network (`control.py`), measured on the same inputs, says what would be
-normal. `verdict.py` puts it into words.
+The flow: `wiring/trace.py` finds the hidden units, one pass on the user's inputs reads them, and `metrics/` measures
+them. A freshly initialised copy of the same network (`fresh_copy.py`), measured on the same inputs, shows what would be
+normal. `result.py` puts the difference into words.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from neoteny.diagnosis.fresh_copy import checked_copy, fresh_copy, has_seen_data
 from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, sentences_on
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.kinds import by_feature
-from neoteny.wiring.sandbox import Stage, few_examples, leaves
-from neoteny.wiring.trace import Norm, Wiring, find, unwrap
+from neoteny.wiring.modules import unwrap
+from neoteny.wiring.sandbox import Sandbox, few_examples, leaves
+from neoteny.wiring.trace import Norm, find
+from neoteny.wiring.wiring import Wiring
 
 MOST_ROWS = 2000
 """Rows (examples, or examples times positions) a rank is measured on: as many as the paper's, and seconds at most."""
@@ -65,16 +67,16 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
     _check_examples(inputs)
     wiring, example = _find(model, inputs, norm)
     notes: list[str] = []
-    with Stage(model, inputs) as stage:  # it also puts the random states back that the fresh copy is drawn with
-        bounds = _bounds(stage, wiring, example)
-        layers = _measure(stage, wiring, bounds)
+    with Sandbox(model, inputs) as sandbox:  # it also puts the random states back that the fresh copy is drawn with
+        bounds = _bounds(sandbox, wiring, example)
+        layers = _measure(sandbox, wiring, bounds)
         fresh_magnitude: float | None = None
         if control is not False:
             fresh = fresh_copy(model, notes) if control is True else checked_copy(model, unwrap(control))
             if has_seen_data(model):
                 settle_norms(fresh, inputs)
-            with Stage(fresh, inputs) as fresh_stage:
-                twins = _measure(fresh_stage, wiring, bounds)
+            with Sandbox(fresh, inputs) as fresh_sandbox:
+                twins = _measure(fresh_sandbox, wiring, bounds)
             layers = {name: replace(layer, fresh=twins.get(name)) for name, layer in layers.items()}
             fresh_magnitude = float(metrics.weight_magnitude(fresh.parameters()))
     silent = {group.name: "not called on these inputs" for group in wiring if group.name not in layers}
@@ -137,7 +139,7 @@ _Reader = Callable[[Tensor], None]
 
 
 def _run(
-    stage: Stage,
+    sandbox: Sandbox,
     readers: Iterable[tuple[str, _Reader]],
     constants: Mapping[str, float] | None = None,
     example: Any = None,
@@ -151,9 +153,9 @@ def _run(
         by_module.setdefault(name, []).append(reader)
     fakes = {}
     for name, some in by_module.items():
-        module = stage.model.get_submodule(name)
+        module = sandbox.model.get_submodule(name)
         fakes[module] = _overheard(module, some, (constants or {}).get(name))
-    stage.forward(fakes, example=example)
+    sandbox.forward(fakes, example=example)
 
 
 def _overheard(module: nn.Module, readers: list[_Reader], constant: float | None) -> Callable[..., Tensor]:
@@ -183,7 +185,7 @@ def _rows_of(module: nn.Module, group: UnitGroup) -> Callable[[Tensor], Tensor]:
     return rows
 
 
-def _bounds(stage: Stage, wiring: Wiring, example: Any) -> _Bounds:
+def _bounds(sandbox: Sandbox, wiring: Wiring, example: Any) -> _Bounds:
     """The limits of each layer's activation function, None where it has none.
 
     Tried out rather than guessed: producers return huge constants of either sign, and what arrives at the reader is a
@@ -192,14 +194,14 @@ def _bounds(stage: Stage, wiring: Wiring, example: Any) -> _Bounds:
     """
     simple: list[UnitGroup] = []
     for group in wiring:
-        between = [stage.model.get_submodule(port.module) for port in group.norms if port.module != group.read]
+        between = [sandbox.model.get_submodule(port.module) for port in group.norms if port.module != group.read]
         if len(group.producers) == 1 and all(isinstance(module, _BatchNorm) for module in between):
             simple.append(group)
     seen: dict[str, list[Tensor]] = {group.name: [] for group in wiring}
-    readers = [(_read_at(group), _keep(stage.model, group, seen[group.name])) for group in simple]
+    readers = [(_read_at(group), _keep(sandbox.model, group, seen[group.name])) for group in simple]
     try:
         for constant in (_LARGE, 2 * _LARGE, -_LARGE, -2 * _LARGE):
-            _run(stage, readers, {group.producers[0].module: constant for group in simple}, example)
+            _run(sandbox, readers, {group.producers[0].module: constant for group in simple}, example)
     except Exception:  # the model rejects such values; it was not asked whether it accepts them
         return dict.fromkeys(seen)
     return {name: _limits(values) for name, values in seen.items()}
@@ -252,14 +254,14 @@ def _sample(rows: Tensor) -> Tensor:
     return rows[chosen.to(rows.device)]
 
 
-def _measure(stage: Stage, wiring: Wiring, bounds: _Bounds) -> dict[str, LayerDiagnosis]:
+def _measure(sandbox: Sandbox, wiring: Wiring, bounds: _Bounds) -> dict[str, LayerDiagnosis]:
     """Every layer that the pass called, by name."""
     layers = {
-        group.name: _Layer(stage.model.get_submodule(_read_at(group)), group, bounds[group.name]) for group in wiring
+        group.name: _Layer(sandbox.model.get_submodule(_read_at(group)), group, bounds[group.name]) for group in wiring
     }
-    _run(stage, [(_read_at(group), layers[group.name]) for group in wiring])
+    _run(sandbox, [(_read_at(group), layers[group.name]) for group in wiring])
     return {
-        group.name: _layer_numbers(stage.model, group, layers[group.name])
+        group.name: _layer_numbers(sandbox.model, group, layers[group.name])
         for group in wiring
         if layers[group.name].dead is not None
     }

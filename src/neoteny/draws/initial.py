@@ -1,7 +1,7 @@
 """Initial distributions d_l: where a new unit's incoming weights are drawn from.
 
 `resolve` turns what a user declares (or a module's own `reset_parameters`) into a distribution that can be drawn with
-the counter-based generator; `check` refuses weights that plainly do not come from it.
+the counter-based generator; `check_spread` refuses weights that plainly do not come from it.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def resolve(module: nn.Module, declared: str | Initial) -> Distribution | Module
     return Distribution(family, std * math.sqrt(3.0) if family == "uniform" else std)
 
 
-def check(name: str, module: nn.Module, distribution: Distribution | ModuleDistribution) -> None:
+def check_spread(name: str, module: nn.Module, distribution: Distribution | ModuleDistribution) -> None:
     """Refuse a weight that plainly does not come from the distribution (its spread is off by more than a quarter).
 
     Raises:

@@ -1,6 +1,6 @@
 """Port and UnitGroup: the wiring of hidden units, as names and index maps.
 
-`wiring.trace` finds groups in a module, a user may declare them, and the view (`view.py`) binds them to live tensors.
+`wiring/trace.py` finds groups in a module, or a user declares them; `units/view.py` binds them to live tensors.
 Nothing here touches a tensor of the network.
 """
 

@@ -1,6 +1,7 @@
 """What tracing knows about module classes: who can own rows and columns, who normalises, who is a closed box.
 
-`probe.py` watches these modules, `judge.py` edits their parameters, `wiring.py` asks whether a reset may write to them.
+In `wiring/`, `probe.py` watches these modules, `verify.py` edits their parameters, and `classify.py` asks whether a
+reset may write to them.
 """
 
 from __future__ import annotations

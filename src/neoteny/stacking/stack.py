@@ -17,14 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-from neoteny.draws.initial import Declared, check, declared_distributions
+from neoteny.draws.initial import Declared, check_spread, declared_distributions
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.ports import Region
 from neoteny.methods.method import Method, State, copy_nested
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, describe_methods, snapshot
 from neoteny.stacking.forward import ChainForward, Forward, VmapForward, is_chain, named_tensors
 from neoteny.units.view import LiveGroup, View
-from neoteny.wiring.trace import Norm, Wiring, trace
+from neoteny.wiring.trace import Norm, trace
+from neoteny.wiring.wiring import Wiring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -117,7 +118,7 @@ def stack(
         for group in live if not trained else ():
             for port, distribution in zip(group.producers, group.initial, strict=True):
                 for run, module in enumerate(modules):
-                    check(f"run {run}, {port.module}", module.get_submodule(port.module), distribution)
+                    check_spread(f"run {run}, {port.module}", module.get_submodule(port.module), distribution)
     return Stack(template, StackView(modules, live, seeds), methods, wiring, loss)
 
 

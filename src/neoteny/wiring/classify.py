@@ -1,7 +1,7 @@
-"""Search: from the probe's evidence to unit groups.
+"""Classifier: sort every layer by the evidence of the probe, and form the unit groups.
 
 Every layer ends in exactly one place: in a group, left out (understood, but its units cannot be reset one by one) or
-refused (not understood). `wiring.py` reports the three.
+refused (not understood). `trace.py` reports the three.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from neoteny.layers.groups import Port, UnitGroup, describe_port
 from neoteny.layers.kinds import couples, unwritable, width_in, width_out
 from neoteny.wiring.probe import Pass, Probe
-from neoteny.wiring.read_point import read_place
+from neoteny.wiring.read_point import find_read_point
 from neoteny.wiring.sandbox import leaves, map_tensors
-from neoteny.wiring.verify import inert, judge
+from neoteny.wiring.verify import inert, verify
 
 Owners = dict[str, Tensor]  # sink -> the unit behind each of its features, -1 none, -2 several
 _MOST_SPLITS = 8  # a layer whose units fall into more kinds than this is not a few layers in one
 
 
-class Search:
+class Classifier:
     """Sorts the layers of one model into groups, left out and refused.
 
     Args:
@@ -35,7 +35,7 @@ class Search:
 
     def __init__(self, probe: Probe, leave_out: list[str], *, accept: bool, frozen: bool) -> None:
         self.probe = probe
-        self.model = probe.stage.model
+        self.model = probe.sandbox.model
         self.leave_out = {
             name for name in probe.watched for chosen in leave_out if name == chosen or name.startswith(f"{chosen}.")
         }
@@ -53,7 +53,7 @@ class Search:
         self.noted: dict[str, Pass] = {}  # what parameters of custom modules reach
 
     def groups(self) -> list[UnitGroup]:
-        """Run the search; the reasons for everything else are in `left_out` and `refused`."""
+        """The groups found; the reasons for everything else are in `left_out` and `refused`."""
         if not self._steady():
             return []
         for name in self.probe.named("boundary"):
@@ -89,7 +89,7 @@ class Search:
                 self.refused[name] = f"the example never calls it{used}, so its place is not known"
             elif probe.calls[name] > 1:
                 self.refused[name] = f"it is called {probe.calls[name]} times in one forward pass"
-        example = probe.stage.example
+        example = probe.sandbox.example
         floats = [leaf for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         if floats:
             for change in (torch.neg, torch.zeros_like, lambda tensor: torch.full_like(tensor, torch.nan)):
@@ -169,7 +169,7 @@ class Search:
             reason = f"something between it and {', '.join(sinks)} swallows NaN (torch.where, nan_to_num, a cast)"
             self._refuse(name, reason, sinks)
         elif not consumers:
-            if inert(self.probe.stage, name, torch.arange(width_out(self.probe.module(name)))):
+            if inert(self.probe.sandbox, name, torch.arange(width_out(self.probe.module(name)))):
                 self.left_out[name] = "nothing consumes it"
             else:
                 self._refuse(name, "the output depends on it, but where its values go was lost on the way")
@@ -270,7 +270,7 @@ class Search:
             ports = [Port(sink).resolve(units // 2, width_in(self.probe.module(sink))) for sink in consumers]
         except (ValueError, ZeroDivisionError):
             return
-        if units % 2 == 0 and judge(self.probe.stage, UnitGroup(halves, ports)) is None:
+        if units % 2 == 0 and verify(self.probe.sandbox, UnitGroup(halves, ports)) is None:
             declared = UnitGroup([name, Port(name, offset=units // 2)], list(consumers))
             self.guesses[name] = declared.declaration()
 
@@ -304,19 +304,19 @@ class Search:
                 continue
             norms = [port for sink, port in ports.items() if self.probe.watched[sink][1] == "norm"]
             group = UnitGroup([Port(name, rows[:, None]) for name in family], consumers, norms)
-            failure = judge(self.probe.stage, group)
+            failure = verify(self.probe.sandbox, group)
             if failure is not None:
                 self._refuse(family[0], failure)
                 self.guesses[family[0]] = group.declaration()
                 return []
             notes = [*group_notes(self.model, group), *self._parameter_notes(group)]
-            groups.append(UnitGroup(group.producers, consumers, norms, read_place(self.probe, group), notes))
+            groups.append(UnitGroup(group.producers, consumers, norms, find_read_point(self.probe, group), notes))
         return groups
 
     def _settle_idle(self, family: list[str], rows: Tensor) -> None:
         for name in family:
             label = describe_port(Port(name, rows[:, None]))
-            if inert(self.probe.stage, name, rows):
+            if inert(self.probe.sandbox, name, rows):
                 self.left_out[label] = "nothing consumes these rows"
             else:
                 self._refuse(name, f"the output depends on {label}, but no consumer of these rows was found")

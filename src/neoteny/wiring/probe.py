@@ -3,7 +3,7 @@
 A recording pass keeps the output of every Linear, Conv and norm. In a probe pass those modules compute nothing: they
 return what was kept, with the chosen units set to NaN, so a taint travels through whatever Python lies between two
 layers and stops at the next layer, where it is logged. A norm hands on the taint of its input. What comes out of here
-is evidence; `search.py` turns it into groups and `judge.py` checks them.
+is evidence; `classify.py` turns it into groups and `verify.py` checks them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from neoteny.layers.kinds import by_feature, fill_features, loose_parameters, watched_modules, width_out
-from neoteny.wiring.sandbox import Forward, Stage, leaves, map_tensors
+from neoteny.wiring.sandbox import Forward, Sandbox, leaves, map_tensors
 
 # Reading a parameter's type or shape is not using it.
 _HARMLESS = {"type_as", "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "zeros_like", "ones_like"}
@@ -42,7 +42,7 @@ class Probe:
     """The recording of one model on one example, and the passes that reuse it.
 
     Args:
-        stage: the stage on which to run the model.
+        sandbox: the sandbox on which to run the model.
 
     Attributes:
         order: names of the watched modules in the order of their calls.
@@ -50,13 +50,13 @@ class Probe:
         outside: parameters used outside the forward of the module that owns them, owner -> parameter names.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.watched = watched_modules(stage.model)
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.watched = watched_modules(sandbox.model)
         self.order: list[str] = []
         self.kept: dict[str, list[Any]] = defaultdict(list)
         self.outside: dict[str, set[str]] = defaultdict(set)
-        self.loose = loose_parameters(stage.model)
+        self.loose = loose_parameters(sandbox.model)
         self.outputs = leaves(self._record())
         self.calls = Counter(self.order)
 
@@ -78,9 +78,9 @@ class Probe:
 
     def taint_inputs(self) -> Pass:
         """What the model's inputs reach without passing a layer: NaN for floats, and other values for all of them."""
-        seen = self.replay({}, example=map_tensors(_nan_like, self.stage.example))
+        seen = self.replay({}, example=map_tensors(_nan_like, self.sandbox.example))
         for change in (torch.zeros_like, _flip):
-            changed = self._differ({}, {}, example=map_tensors(change, self.stage.example))[1]
+            changed = self._differ({}, {}, example=map_tensors(change, self.sandbox.example))[1]
             for sink, features in changed.hits.items():
                 seen.hits[sink] = seen.hits.get(sink, torch.zeros_like(features)) | features
         return seen
@@ -178,7 +178,7 @@ class Probe:
 
         fakes = {module: fake(name, module, kind) for name, (module, kind) in self.watched.items()}
         try:
-            seen.outputs = leaves(self.stage.forward(fakes, example=example))
+            seen.outputs = leaves(self.sandbox.forward(fakes, example=example))
             seen.leaked = any(_has_nan(value) for value in seen.outputs)
         except _Diverged:
             pass
@@ -206,7 +206,7 @@ class Probe:
 
         fakes = {module: ear(name, module, kind) for name, (module, kind) in self.watched.items()}
         try:
-            self.stage.forward(fakes, training=training, example=example)
+            self.sandbox.forward(fakes, training=training, example=example)
         except Exception:  # only the order of calls of a pass that works counts
             return None
         return order
@@ -236,7 +236,29 @@ class Probe:
             for key, parameter in module.named_parameters(recurse=False)
         }
         with _ParameterUse(owners, inside, self.outside):
-            return self.stage.forward({module: recorder(name, module) for name, (module, _) in self.watched.items()})
+            return self.sandbox.forward({module: recorder(name, module) for name, (module, _) in self.watched.items()})
+
+
+def record(sandbox: Sandbox) -> Probe:
+    """The recording pass, with errors that say what to do about the example."""
+    try:
+        probe = Probe(sandbox)
+    except Exception as error:
+        raise ValueError(
+            f"expected an example batch the model accepts; with {_describe(sandbox.example)} the model raised "
+            f"{type(error).__name__}: {error}: pass an example batch the model accepts (a tensor, a tuple of "
+            "positional or a dict of keyword arguments)."
+        ) from error
+    if not any(isinstance(leaf, Tensor) for leaf in probe.outputs):
+        raise ValueError("expected the model to return at least one tensor; found none in what it returned.")
+    spoilt = [name for name in probe.order if any(_nan_tensor(leaf) for leaf in leaves(probe.kept[name]))]
+    if spoilt or any(_nan_tensor(leaf) for leaf in probe.outputs):
+        broken = [name for name, value in sandbox.model.named_parameters() if not bool(torch.isfinite(value).all())]
+        if broken:
+            raise ValueError(f"expected finite weights; the network has diverged: {', '.join(broken)} are not finite.")
+        where = f" (first in {spoilt[0]})" if spoilt else ""
+        raise ValueError(f"expected finite activations; the model gives NaN on the example{where}: pass another one.")
+    return probe
 
 
 def same_leaves(left: list[Tensor | float], right: list[Tensor | float]) -> bool:
@@ -290,6 +312,10 @@ def _has_nan(value: Tensor | float) -> bool:
     return bool(value != value)
 
 
+def _nan_tensor(value: Tensor | float) -> bool:
+    return isinstance(value, Tensor) and _has_nan(value)
+
+
 def _same(left: Tensor | float, right: Tensor | float) -> bool:
     if not isinstance(left, Tensor) or not isinstance(right, Tensor):
         return bool(left == right or (left != left and right != right))
@@ -297,3 +323,13 @@ def _same(left: Tensor | float, right: Tensor | float) -> bool:
         return False
     equal = left == right
     return bool((equal | (torch.isnan(left) & torch.isnan(right)) if left.is_floating_point() else equal).all())
+
+
+def _describe(example: Any) -> str:
+    if isinstance(example, Tensor):
+        return f"a {str(example.dtype).removeprefix('torch.')} tensor of shape {tuple(example.shape)}"
+    if isinstance(example, dict):
+        return "{" + ", ".join(f"{key!r}: {_describe(value)}" for key, value in example.items()) + "}"
+    if isinstance(example, (tuple, list)):
+        return f"a {type(example).__name__} of ({', '.join(map(_describe, example))})"
+    return type(example).__name__

@@ -1,6 +1,6 @@
 """Where to read a group's activations: what its consumer sees, unless a norm stands in between.
 
-`search.py` and `wiring.py` ask once the ports of a group are known; `recording.py` puts its hook there.
+`classify.py` and `declare.py` ask once the ports of a group are known; `attachment/hooks.py` puts its hook there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neoteny.layers.kinds import fill_features, width_out
 from neoteny.wiring.probe import Probe
 
 
-def read_place(probe: Probe, group: UnitGroup) -> str:
+def find_read_point(probe: Probe, group: UnitGroup) -> str:
     """Where to read a group's units: at a consumer, or at the last norm that comes after the activation.
 
     Behind a norm a dead unit is no longer zero, so it is read before. Whether an activation lies between the layer and

@@ -1,6 +1,6 @@
-"""Stage: run somebody's model again and again, each time from the same state, and leave it as it was.
+"""Sandbox: run any model many times, each time from the same state, and leave it exactly as it was.
 
-The probe and the judge both run the model many times under conditions that training never sees. Everything a
+The probe and the verification both run the model many times under conditions that training never sees. Everything a
 forward pass can change (buffers, modes, attributes, random states, global switches) is put back before each run and at
 the end, also when a run raises.
 """
@@ -31,7 +31,7 @@ FEW = 4
 """Examples that tracing needs: more than one, for batch norms in training mode."""
 
 
-class Stage:
+class Sandbox:
     """A model, an example, and a snapshot of everything a forward pass can change. Use as a context manager."""
 
     def __init__(self, model: nn.Module, example: Any) -> None:
@@ -52,7 +52,7 @@ class Stage:
         self._random = _random_states()
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Sandbox:
         self._stack.enter_context(_quiet_switches(self.model))
         return self
 
@@ -107,7 +107,7 @@ class Stage:
             return
         seen.add(id(value))
         if isinstance(value, Tensor):
-            # A plain object may hold the model's parameters, too, which the judge edits between passes.
+            # A plain object may hold the model's parameters, too, which `verify` edits between passes.
             loose = depth > 0 and not isinstance(value, nn.Parameter)
             (self._loose if loose else self._tensors).append((value, value.detach().clone()))
         elif isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""The judge: a gate that every unit group passes, whoever found it.
+"""verify: the check that every unit group must pass, found or declared.
 
 A group claims that a unit speaks to the rest of the network through its consumers' columns alone. So zero those columns
 for some units and then change everything that produces the units, weights, biases, norm parameters and running
@@ -19,21 +19,21 @@ from torch import Tensor, nn
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import couples, fill_features, watched_modules, width_in
 from neoteny.wiring.probe import same_leaves
-from neoteny.wiring.sandbox import Forward, Stage, leaves, map_tensors
+from neoteny.wiring.sandbox import Forward, Sandbox, leaves, map_tensors
 
 
-def judge(stage: Stage, group: UnitGroup) -> str | None:
+def verify(sandbox: Sandbox, group: UnitGroup) -> str | None:
     """Why a resolved group is wrong, or None when it passes.
 
     Both modes are checked: in training mode a model may hand its units to code that evaluation never runs. A model
-    that cannot run the example in training mode (BatchNorm on one row) is judged in evaluation mode alone.
+    that cannot run the example in training mode (BatchNorm on one row) is checked in evaluation mode alone.
     """
     for training in (False, True):
         for number, (chosen, sign) in enumerate(_subsets(group.units)):
             if training and number > 1:  # the first two subsets are the two halves of all units
                 break
             try:
-                still = _is_still(stage, group, chosen, sign, training)
+                still = _is_still(sandbox, group, chosen, sign, training)
             except Exception as error:
                 if training:
                     break
@@ -44,22 +44,22 @@ def judge(stage: Stage, group: UnitGroup) -> str | None:
     return None
 
 
-def inert(stage: Stage, name: str, rows: Tensor) -> bool:
+def inert(sandbox: Sandbox, name: str, rows: Tensor) -> bool:
     """Whether nothing in the output depends on some rows of a boundary module."""
-    module = stage.model.get_submodule(name)
+    module = sandbox.model.get_submodule(name)
     features = rows.reshape(-1, 1)
     group = UnitGroup([Port(name, features)], [Port(name, features)])
-    baseline = leaves(stage.forward())
+    baseline = leaves(sandbox.forward())
     for sign in (1.0, -1.0):
         with _edited([module]):
-            _perturb(stage.model, group, torch.arange(len(features)), sign)
-            if not same_leaves(baseline, leaves(stage.forward())):
+            _perturb(sandbox.model, group, torch.arange(len(features)), sign)
+            if not same_leaves(baseline, leaves(sandbox.forward())):
                 return False
     return True
 
 
-def _is_still(stage: Stage, group: UnitGroup, chosen: Tensor, sign: float, training: bool) -> bool:
-    model = stage.model
+def _is_still(sandbox: Sandbox, group: UnitGroup, chosen: Tensor, sign: float, training: bool) -> bool:
+    model = sandbox.model
     modules = {port.module: model.get_submodule(port.module) for port in _all_ports(group)}
     coupled = [port for port in group.norms if couples(modules[port.module])]
     frozen: dict[str, list[Tensor]] = {port.module: [] for port in coupled}
@@ -67,17 +67,17 @@ def _is_still(stage: Stage, group: UnitGroup, chosen: Tensor, sign: float, train
         for port in group.consumers:
             _zero_columns(modules[port.module], _features(port, chosen))
         note = {modules[port.module]: _keeping(modules[port.module], frozen[port.module]) for port in coupled}
-        before = _everything(stage, group, note, training)
+        before = _everything(sandbox, group, note, training)
         _perturb(model, group, chosen, sign)
         hold = {
             modules[port.module]: _holding(modules[port.module], frozen[port.module], _features(port, chosen))
             for port in coupled
         }
-        return same_leaves(before, _everything(stage, group, hold, training))
+        return same_leaves(before, _everything(sandbox, group, hold, training))
 
 
 def _everything(
-    stage: Stage, group: UnitGroup, fakes: dict[nn.Module, Forward], training: bool
+    sandbox: Sandbox, group: UnitGroup, fakes: dict[nn.Module, Forward], training: bool
 ) -> list[Tensor | float]:
     """The model's output and that of every layer but the group's own, so that a dead layer behind hides nothing."""
     seen: list[Any] = []
@@ -94,14 +94,14 @@ def _everything(
         return forward
 
     fakes = dict(fakes)
-    for name, (module, kind) in watched_modules(stage.model).items():
+    for name, (module, kind) in watched_modules(sandbox.model).items():
         if kind != "norm" and name not in own:
             fakes[module] = recorder(module)
     if training:  # how many numbers RReLU draws depends on the signs: its noise would move with the units
-        for module in stage.model.modules():
+        for module in sandbox.model.modules():
             if isinstance(module, nn.RReLU):
                 fakes[module] = partial(F.rrelu, lower=module.lower, upper=module.upper)
-    return [*leaves(stage.forward(fakes, training=training)), *leaves(seen)]
+    return [*leaves(sandbox.forward(fakes, training=training)), *leaves(seen)]
 
 
 def _subsets(units: int) -> list[tuple[Tensor, float]]:

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup
-from neoteny.wiring.sandbox import Stage
-from neoteny.wiring.trace import Wiring, WiringError, find, trace
-from neoteny.wiring.verify import judge
+from neoteny.wiring.sandbox import Sandbox
+from neoteny.wiring.trace import find, trace
+from neoteny.wiring.verify import verify
+from neoteny.wiring.wiring import Wiring, WiringError
 from support.wiring_models import (
     ActorCritic,
     Auxiliary,
@@ -52,10 +53,10 @@ def _seed_and_one_thread() -> Iterator[None]:
 
 
 def checked(model: nn.Module, example: Any, **options: Any) -> Wiring:
-    """The wiring, each group judged once more from outside, names distinct, ports spelled out."""
+    """The wiring, each group verified once more from outside, names distinct, ports spelled out."""
     wiring = trace(model, example, **options)
-    with Stage(model, example) as stage:
-        assert all(judge(stage, group) is None for group in wiring)
+    with Sandbox(model, example) as sandbox:
+        assert all(verify(sandbox, group) is None for group in wiring)
     assert len({group.name for group in wiring}) == len(wiring)
     for group in wiring:
         assert group.read in {port.module for port in (*group.consumers, *group.norms)}

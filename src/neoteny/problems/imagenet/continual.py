@@ -9,7 +9,7 @@ Pixels are scaled to [0, 1] and centred with 0.5. The paper is silent on this; a
 the first layer's gradients from all having one sign, and a fixed constant, unlike the mean of the data, is the same
 for every source of classes.
 
-Before this: `class_sources` opens the images, `draws` draws; after it: the engine.
+Before this: `classes.py` opens the images, `draws.py` draws; after it: `suite/`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The permutation of a task is drawn anew and applied to the original pixels. The 
 `replacement` each example is an independent draw instead, and a task may be of any length (the paper's experiment on
 the rate of change). The learner is not told of task changes.
 
-Before this: `digit_sources` opens the images, `draws` draws; after it: the engine.
+Before this: `images.py` opens the images, `draws.py` draws; after it: `suite/`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""The user's modules: the original behind torch.compile, and a module's first name in its model."""
+
+from __future__ import annotations
+
+import difflib
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module itself, without torch.compile's wrapper; refuses what cannot be looked into."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
+    while "_orig_mod" in model._modules:  # torch.compile's wrapper
+        model = model._modules["_orig_mod"]  # pyright: ignore[reportAssignmentType]
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError(
+                f"{name or 'the model'} is a scripted module, which cannot be looked into: pass the original."
+            )
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(f"{name} has no shape yet: run the model once on a batch before tracing it.")
+    return model
+
+
+def first_name(model: nn.Module, name: str, where: str) -> str:
+    """A module's first name in the model, or an error that suggests the nearest."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if name not in modules:
+        near = difflib.get_close_matches(str(name), modules, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; the model has {', '.join(filter(None, modules))}."
+        raise ValueError(f"{where}: the model has no module named {name!r}{hint}")
+    first = {id(module): known for known, module in reversed(modules.items())}
+    return first[id(modules[name])]

@@ -1,0 +1,82 @@
+"""Wiring: what tracing found, as a table; WiringError: what it could not understand, with what to pass instead.
+
+`trace.py` and `declare.py` make it; `attachment/` and `stacking/` bind its groups to live tensors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from neoteny.layers.groups import UnitGroup, describe_port
+
+
+class WiringError(ValueError):
+    """The wiring of some modules cannot be told; says which, why, and what to pass instead.
+
+    Attributes:
+        wiring: what was found, `wiring.refused` included.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        lines = ["cannot tell how the units of these modules are wired:"]
+        for name, reason in wiring.refused.items():
+            lines.append(f"  {name or 'the model'}: {reason}")
+            if name in wiring.guesses:
+                lines.append(f"    as a declaration (check it): {wiring.guesses[name]}")
+        lines.append("Pass groups=[neoteny.UnitGroup(...), ...] with the groups you want (only those are then used)")
+        if wiring.avoidable:
+            lines[-1] += ","
+            lines.append(f"or go on without these modules: leave_out={list(wiring.refused)}")
+        super().__init__("\n".join(lines) + ".")
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The unit groups of a model. Print it for a table.
+
+    Attributes:
+        groups: in the order of the forward pass, every port spelled out.
+        left_out: layers that are in no group, each with the reason.
+        refused: layers that could not be understood; `trace` raises if there are any.
+        guesses: declarations to start from, for refused layers.
+        avoidable: whether leaving the refused layers out would do.
+    """
+
+    groups: tuple[UnitGroup, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    guesses: dict[str, str] = field(default_factory=dict)
+    avoidable: bool = True
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[UnitGroup]:
+        return iter(self.groups)
+
+    def __str__(self) -> str:
+        rows = [("group", "units", "producers", "norms", "consumers", "read at")]
+        for group in self.groups:
+            ports = [", ".join(map(describe_port, some)) for some in (group.producers, group.norms, group.consumers)]
+            rows.append((group.name, str(group.units), ports[0], ports[1] or "-", ports[2], group.read or "-"))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = []
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            cells[1] = row[1].rjust(widths[1])
+            lines.append("  ".join(cells).rstrip())
+        lines.insert(1, "-" * max(map(len, lines)))
+        notes: dict[str, list[str]] = defaultdict(list)
+        for group in self.groups:
+            for note in group.notes:
+                notes[note].append(group.name)
+        if notes:
+            lines += ["", "notes", *(f"  {', '.join(names)}: {note}" for note, names in notes.items())]
+        for title, reasons in (("left out", self.left_out), ("refused", self.refused)):
+            if reasons:
+                width = max(map(len, reasons))
+                lines += ["", title, *(f"  {name.ljust(width)}  {reason}" for name, reason in reasons.items())]
+        return "\n".join(lines)

@@ -17,7 +17,7 @@ Where this differs from the paper's text:
 - sums of absolute weights are means, which ranks the units of one layer alike;
 - with a batch, h in (3) is its mean over the batch, and |h|, |h - f-hat| are means over the batch of these magnitudes;
 - all layers are measured before the first is reset; ties go to the lowest index;
-- the number to replace is accumulated, so that a fraction of a unit a step becomes one unit every so many steps.
+- the number to replace accumulates, so that 0.01 units per step become one unit every 100 steps.
 
 Activations come from the forward pass before the gradient step, weights from after it.
 """

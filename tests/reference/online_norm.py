@@ -37,7 +37,7 @@ class _Forward:
 
 @dataclass
 class NaiveOnlineNorm:
-    """State and hyperparameters of one layer; `forward` then `backward`, once each a step."""
+    """State and hyperparameters of one layer; `forward` then `backward`, once each per step."""
 
     features: int
     decay_forward: float = 0.999

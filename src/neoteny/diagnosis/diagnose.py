@@ -1,4 +1,4 @@
-"""diagnose: is a network losing its ability to learn, layer by layer and in words.
+"""diagnose: whether a network is losing its ability to learn, layer by layer and in words.
 
 The flow: `wiring/trace.py` finds the hidden units, one pass on the user's inputs reads them, and `metrics/` measures
 them. A freshly initialised copy of the same network (`fresh_copy.py`), measured on the same inputs, shows what would be
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neoteny import metrics
-from neoteny.diagnosis.fresh_copy import checked_copy, fresh_copy, has_seen_data, settle_norms
+from neoteny.diagnosis.fresh_copy import checked_copy, fresh_copy, has_seen_data, set_norm_statistics
 from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, sentences_on
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.kinds import by_feature
@@ -27,14 +27,14 @@ from neoteny.wiring.trace import Norm, find
 from neoteny.wiring.wiring import Wiring
 
 MOST_ROWS = 2000
-"""Rows (examples, or examples times positions) a rank is measured on: as many as the paper's, and seconds at most."""
+"""Rows (examples, or examples times positions) for measuring a rank: as many as in the paper; takes seconds at most."""
 
 _LARGE = 8192.0  # beyond it every bounded activation function is flat; a power of two stays exact in half precision
 _SEED = 0
 
 
 def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True, norm: Norm = "accept") -> Diagnosis:
-    """Measure every layer of hidden units on some inputs, and say in words what is wrong.
+    """The measures of every layer of hidden units on some inputs, and in words what is wrong.
 
     The model runs in evaluation mode without gradients, and is left exactly as it was. Frozen layers count too.
 
@@ -42,7 +42,7 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
         model: any feed-forward module.
         inputs: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments. The more
             examples the better: a unit is dead if it is silent on all of them, and no rank exceeds their number.
-        control: compare with a copy of the model whose layers are drawn anew (`reset_parameters`, or what the model
+        control: compare with a copy of the model whose layers are redrawn (`reset_parameters`, or what the model
             declares in `initial_distributions`) and whose batch norms, if the model's have seen data, have seen these
             inputs. If that is not how the model was initialised, pass a fresh model instead. False: no comparison.
         norm: "accept" includes units behind a LayerNorm, "refuse" leaves them out.
@@ -74,7 +74,7 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
         if control is not False:
             fresh = fresh_copy(model, notes) if control is True else checked_copy(model, unwrap(control))
             if has_seen_data(model):
-                settle_norms(fresh, inputs)
+                set_norm_statistics(fresh, inputs)
             with Sandbox(fresh, inputs) as fresh_sandbox:
                 twins = _measure(fresh_sandbox, wiring, bounds)
             layers = {name: replace(layer, fresh=twins.get(name)) for name, layer in layers.items()}
@@ -111,13 +111,13 @@ def _check_examples(inputs: Any) -> None:
 
 
 def _find(model: nn.Module, inputs: Any, norm: Norm) -> tuple[Wiring, Any]:
-    """The unit groups, and the batch they were found with: a few examples, or all where few do not do."""
+    """The unit groups, and the batch they were found with: a few examples, or all where few are not enough."""
     wiring: Wiring | None = None
     example = few_examples(inputs)
     if example is not inputs:
         try:
             wiring = find(model, example, norm=norm, frozen=False)
-        except Exception:  # an axis that only looked like the batch, a fixed batch size: whatever it was, all will tell
+        except Exception:  # not the batch axis, or a fixed batch size: go on with all inputs
             wiring = None
     if wiring is None or not wiring.groups:
         example = inputs
@@ -146,7 +146,7 @@ def _run(
 ) -> None:
     """One pass in which `readers` see the inputs of the named modules, and `constants` replace outputs.
 
-    Whoever is replaced is still called through its hooks, so that a reader sees exactly what its module consumes.
+    A replaced module is still called through its hooks, so that a reader sees exactly what its module consumes.
     """
     by_module: dict[str, list[_Reader]] = {name: [] for name in constants or {}}
     for name, reader in readers:
@@ -154,11 +154,11 @@ def _run(
     fakes = {}
     for name, some in by_module.items():
         module = sandbox.model.get_submodule(name)
-        fakes[module] = _overheard(module, some, (constants or {}).get(name))
+        fakes[module] = _with_readers(module, some, (constants or {}).get(name))
     sandbox.forward(fakes, example=example)
 
 
-def _overheard(module: nn.Module, readers: list[_Reader], constant: float | None) -> Callable[..., Tensor]:
+def _with_readers(module: nn.Module, readers: list[_Reader], constant: float | None) -> Callable[..., Tensor]:
     def forward(*args: Any, **kwargs: Any) -> Tensor:
         values = args[0] if args else next(iter(kwargs.values()))
         for reader in readers:
@@ -188,9 +188,9 @@ def _rows_of(module: nn.Module, group: UnitGroup) -> Callable[[Tensor], Tensor]:
 def _bounds(sandbox: Sandbox, wiring: Wiring, example: Any) -> _Bounds:
     """The limits of each layer's activation function, None where it has none.
 
-    Tried out rather than guessed: producers return huge constants of either sign, and what arrives at the reader is a
+    Found by trying: producers return huge constants of either sign, and what arrives at the reader is a
     limit if twice the constant gives the same. A norm over several units turns any constant into a limit, so behind
-    one there is no telling; nor for the product of two producers.
+    one the limits are unknown; so are those of a product of two producers.
     """
     simple: list[UnitGroup] = []
     for group in wiring:
@@ -202,7 +202,7 @@ def _bounds(sandbox: Sandbox, wiring: Wiring, example: Any) -> _Bounds:
     try:
         for constant in (_LARGE, 2 * _LARGE, -_LARGE, -2 * _LARGE):
             _run(sandbox, readers, {group.producers[0].module: constant for group in simple}, example)
-    except Exception:  # the model rejects such values; it was not asked whether it accepts them
+    except Exception:  # the model rejects such values: its limits stay unknown
         return dict.fromkeys(seen)
     return {name: _limits(values) for name, values in seen.items()}
 
@@ -223,7 +223,7 @@ def _limits(values: list[Tensor]) -> tuple[float, float] | None:
 
 
 class _Layer:
-    """Gathers what one layer's numbers need while the pass runs, so that no activations are kept."""
+    """Collects one layer's numbers while the pass runs, so that no activations are kept."""
 
     def __init__(self, module: nn.Module, group: UnitGroup, bounds: tuple[float, float] | None) -> None:
         self.bounds = bounds
@@ -239,7 +239,7 @@ class _Layer:
         if self.bounds is not None:
             self.saturated = _both(self.saturated, metrics.saturated_units(rows, *self.bounds))
         self.finite = self.finite and bool(rows.isfinite().all())
-        self.sample.append(_sample(rows).cpu())  # float64 decompositions: no accelerator is better at small ones
+        self.sample.append(_sample(rows).cpu())  # small float64 decompositions are as fast on the CPU
 
 
 def _both(before: Tensor | None, now: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def _both(before: Tensor | None, now: Tensor) -> Tensor:
 
 
 def _sample(rows: Tensor) -> Tensor:
-    """At most MOST_ROWS rows, always the same ones of as many; even steps would hit the same position of each image."""
+    """At most MOST_ROWS rows, chosen by a fixed seed; even steps would hit the same position of each image."""
     if len(rows) <= MOST_ROWS:
         return rows
     chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))[:MOST_ROWS]

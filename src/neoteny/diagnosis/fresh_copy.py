@@ -1,4 +1,4 @@
-"""The freshly initialised copy that a diagnosis compares a network with: what would be normal on the same inputs."""
+"""The freshly initialised copy that a diagnosis compares a network with, on the same inputs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _copy(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def fresh_copy(model: nn.Module, notes: list[str]) -> nn.Module:
-    """The model with every layer drawn anew; parameters that nobody can draw keep their values, and a note says so."""
+    """The model with every layer redrawn; parameters of unknown distribution keep their values, and a note says so."""
     fresh = _copy(model)
     before = {name: (parameter, parameter._version) for name, parameter in fresh.named_parameters()}
     torch.manual_seed(_SEED)
     for module in reversed(list(fresh.modules())):  # a parent's own way of drawing comes last, as in its constructor
         reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
         if callable(reset):
-            with contextlib.suppress(Exception):  # it may take arguments that only its author knows
+            with contextlib.suppress(Exception):  # it may need arguments that are not known here
                 reset()
     declared = declared_distributions(model, None)
     for name, module in fresh.named_modules():
@@ -52,12 +52,12 @@ def fresh_copy(model: nn.Module, notes: list[str]) -> nn.Module:
     after = dict(fresh.named_parameters())
     kept = [name for name, (old, version) in before.items() if after.get(name) is old and old._version == version]
     if kept:
-        notes.append(f"the fresh copy keeps parameters that nothing says how to draw: {', '.join(kept)}")
+        notes.append(f"the fresh copy keeps parameters whose initial distribution is not known: {', '.join(kept)}")
     return fresh
 
 
 def checked_copy(model: nn.Module, fresh: nn.Module) -> nn.Module:
-    """The user's fresh model, on the model's device and in its precision; its own stays as it is."""
+    """The user's fresh model, copied to the model's device and precision; the original stays as it is."""
     shapes, others = ({name: tuple(p.shape) for name, p in some.named_parameters()} for some in (model, fresh))
     if shapes != others:
         name = next(name for name in {**shapes, **others} if shapes.get(name) != others.get(name))
@@ -75,7 +75,7 @@ def has_seen_data(model: nn.Module) -> bool:
     return any(count is not None and bool(count) for count in counts)
 
 
-def settle_norms(fresh: nn.Module, inputs: Any) -> None:
+def set_norm_statistics(fresh: nn.Module, inputs: Any) -> None:
     """Let batch norms take their statistics from these inputs.
 
     With the mean 0 and variance 1 that they start with they would not normalise at all, as no network in training does.

@@ -1,4 +1,4 @@
-"""The result of a diagnosis: numbers a layer, a table, and sentences that name what differs and what to do about it."""
+"""The result of a diagnosis: numbers per layer, a table, and sentences on what differs and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from neoteny.text import render
 
 NOTABLE_SHARE = 0.05
-"""Dead or saturated units are worth a sentence from here on: a healthy layer has a few per cent at most."""
+"""From this share on, dead or saturated units get a sentence: a healthy layer has a few per cent at most."""
 
 NOTABLE_RANK = 0.5
 """An effective rank below this share of a fresh copy's: fresh copies differ by per cents, and fitting one task costs
@@ -32,10 +32,10 @@ class LayerDiagnosis:
         name: the unit group's name, its first producer.
         units: how many.
         dead: how many are exactly zero on every input, as a ReLU unit that no longer learns. Smooth functions (GELU)
-            hardly ever are: their rank tells more.
+            almost never are: use their rank.
         dead_share: the same as a share; nan if activations are not finite.
         saturated_share: share of the units within 0.01 of a limit of their activation function on every input; None
-            unless the function is bounded (tanh, sigmoid, a clamp), which is tried out, not guessed from the values.
+            unless the function is bounded (tanh, sigmoid, a clamp), which is found by trying, not guessed.
         effective_rank, stable_rank: of the activations (rows, units), not centred.
         weight_magnitude: mean absolute incoming weight.
         rows: rows of the ranks: examples, or a fixed random choice of examples and positions.
@@ -111,7 +111,7 @@ def sentences_on(found: Diagnosis) -> list[str]:
             sentences.append(f"{layer.name}'s activations are not all finite on these inputs.")
             advice.append(_BROKEN)
             continue
-        for sentence, remedy in (on_silence(layer), _on_rank(layer), _on_growth(layer)):
+        for sentence, remedy in (on_dead_units(layer), _on_rank(layer), _on_growth(layer)):
             sentences += [sentence] if sentence else []
             advice += [remedy] if remedy else []
     fresh = found.fresh_weight_magnitude
@@ -130,7 +130,7 @@ def sentences_on(found: Diagnosis) -> list[str]:
     return [*sentences, *dict.fromkeys(advice)]
 
 
-def on_silence(layer: LayerDiagnosis) -> tuple[str, str]:
+def on_dead_units(layer: LayerDiagnosis) -> tuple[str, str]:
     """Dead units, or saturated ones where the activation function is bounded (there a dead unit is saturated too)."""
     share, what = layer.dead_share, "never fire on these inputs"
     before = None if layer.fresh is None else layer.fresh.dead_share
@@ -143,7 +143,7 @@ def on_silence(layer: LayerDiagnosis) -> tuple[str, str]:
     sentence = f"{share:.0%} of {layer.name}'s units ({count} of {layer.units}) {what}"
     if before is None:
         return f"{sentence}.", _REPLACE
-    # Counts of two fresh copies differ by chance: two standard deviations of the difference are not worth blaming.
+    # Counts of two fresh copies differ by chance: up to two standard deviations of the difference are not reported.
     chance = 2.0 * math.sqrt(2.0 * before * layer.units)
     if count - before * layer.units < max(NOTABLE_SHARE * layer.units - 0.5, chance):
         return f"{sentence}; so do {before:.0%} in a fresh copy, so training is not the cause.", ""
@@ -170,7 +170,7 @@ def _on_growth(layer: LayerDiagnosis) -> tuple[str, str]:
 
 
 def _table(found: Diagnosis) -> str:
-    """One row a layer and one for the model; columns that no layer fills are left away."""
+    """One row per layer and one for the model; columns that no layer fills are left out."""
     columns: list[tuple[str, Callable[[LayerDiagnosis], str]]] = [
         ("layer", lambda layer: layer.name),
         ("units", lambda layer: str(layer.units)),

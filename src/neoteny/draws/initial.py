@@ -1,7 +1,7 @@
-"""Initial distributions d_l: where a new unit's incoming weights are drawn from.
+"""Initial distributions d_l (Algorithm 1): what a new unit's incoming weights are drawn from.
 
 `resolve` turns what a user declares (or a module's own `reset_parameters`) into a distribution that can be drawn with
-the counter-based generator; `check_spread` refuses weights that plainly do not come from it.
+the counter-based generator; `check_spread` refuses weights that clearly do not come from it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Initial:
     Args:
         name: "default" (the module's own `reset_parameters`), "kaiming_uniform", "kaiming_normal", "xavier_uniform",
             "xavier_normal", "lecun_uniform", "lecun_normal", "uniform" (give `scale`, the bound), "normal" (give
-            `scale`, the standard deviation) or "orthogonal" (give `scale`, the gain; a new row is normal and as long
-            as the others were, for it cannot stay orthogonal to rows that have learned).
+            `scale`, the standard deviation) or "orthogonal" (give `scale`, the gain; a new row is normal with the
+            length the others had: it cannot be orthogonal to rows that have learned).
         nonlinearity: whose gain Kaiming and Xavier use, as `torch.nn.init.calculate_gain` names it. Kaiming takes
             "relu" and Xavier "linear" if none is given, as `torch.nn.init` does.
         slope: the negative slope of "leaky_relu".
@@ -161,14 +161,14 @@ def resolve(module: nn.Module, declared: str | Initial) -> Distribution | Module
 
 
 def check_spread(name: str, module: nn.Module, distribution: Distribution | ModuleDistribution) -> None:
-    """Refuse a weight that plainly does not come from the distribution (its spread is off by more than a quarter).
+    """Raise if a weight clearly does not come from the distribution (its spread is off by more than a quarter).
 
     Raises:
         ValueError: names the layer, both spreads, the named distributions that would fit, and the ways out.
     """
     weight: Tensor = module.weight.detach().double()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
     spread = weight.square().mean().sqrt().item()
-    # The sample's own relative error is below 1/sqrt(2 n); five of those never raise a false alarm in practice.
+    # The relative error of the sample is below 1/sqrt(2 n); at five times that, false alarms do not occur in practice.
     tolerance = max(0.25, 5.0 / math.sqrt(2.0 * weight.numel()))
     if _close(spread, distribution.std, tolerance):
         return
@@ -193,7 +193,7 @@ def check_spread(name: str, module: nn.Module, distribution: Distribution | Modu
 
 
 def declared_distributions(model: nn.Module, init: Declared | None) -> Declared:
-    """What the user declared, else what the model says of itself (`initial_distributions`), else "default"."""
+    """What the user declared, else the model's `initial_distributions`, else "default"."""
     if init is None:
         return getattr(model, "initial_distributions", "default")
     if isinstance(init, Mapping):

@@ -23,7 +23,7 @@ class Port:
     Args:
         module: the module's dotted name in the model.
         features: (units, repeat) int64, the features of each unit. None: unit i is feature i, or, for a consumer whose
-            width is a multiple of the number of units, the run of neighbouring columns that a flatten gives it.
+            width is a multiple of the number of units, the neighbouring columns that a flatten gives it.
         offset: with `features=None`, where the first unit's features start (after a concatenation).
     """
 
@@ -38,7 +38,7 @@ class Port:
             features = features.unsqueeze(-1) if features.dim() == 1 else features
             if features.dim() != 2 or features.shape[0] != units:
                 raise ValueError(
-                    f"Port({self.module!r}): features must have shape ({units}, repeat), one row a unit; "
+                    f"Port({self.module!r}): features must have shape ({units}, repeat), one row per unit; "
                     f"got {tuple(features.shape)}."
                 )
         else:
@@ -115,7 +115,7 @@ class UnitGroup:
 
     @property
     def units(self) -> int:
-        """How many units, of a resolved group."""
+        """The number of units of a resolved group."""
         features = self.producers[0].features
         if features is None:
             raise ValueError(f"UnitGroup({self.name!r}) is not resolved yet: its number of units is not known.")

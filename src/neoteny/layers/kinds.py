@@ -1,4 +1,4 @@
-"""What tracing knows about module classes: who can own rows and columns, who normalises, who is a closed box.
+"""Kinds of modules: boundaries (Linear, Conv) have rows and columns, norms normalise, opaque modules are closed.
 
 In `wiring/`, `probe.py` watches these modules, `verify.py` edits their parameters, and `classify.py` asks whether a
 reset may write to them.
@@ -24,7 +24,7 @@ TRANSPARENT = (nn.PReLU, nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Paramet
 
 
 def kind_of(module: nn.Module) -> Kind:
-    """How tracing treats a module: a boundary stops the probe, a norm passes it on, an opaque module is a closed box.
+    """How tracing treats a module: a boundary stops the probe, a norm passes it on, an opaque module is closed.
 
     A subclass that overrides `forward` no longer says what its rows and columns mean, so it is opaque.
     """
@@ -44,7 +44,7 @@ def kind_of(module: nn.Module) -> Kind:
 
 
 def watched_modules(model: nn.Module) -> dict[str, tuple[nn.Module, Kind]]:
-    """Every boundary, norm and opaque module by name; what lies inside one of them belongs to it."""
+    """Every boundary, norm and opaque module by name; modules inside one of them belong to it."""
     found: dict[str, tuple[nn.Module, Kind]] = {}
     inside: list[str] = []
     for name, module in model.named_modules():
@@ -67,7 +67,7 @@ def loose_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         owner = name.rpartition(".")[0]
         inside = any(owner == other or owner.startswith(f"{other}.") or not other for other in watched)
         shared_slope = isinstance(model.get_submodule(owner), nn.PReLU) and parameter.numel() == 1
-        if not inside and not shared_slope:  # one slope for all units belongs to no unit
+        if not inside and not shared_slope:  # one slope for all units belongs to no single unit
             loose[name] = parameter
     return loose
 
@@ -127,7 +127,7 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
     """Boundary modules and norms that a reset must not write to, each with the reason.
 
     Args:
-        frozen: count parameters that do not require gradients.
+        frozen: include modules whose parameters do not require gradients.
     """
     watched = watched_modules(model)
     owners: dict[int, list[str]] = defaultdict(list)

@@ -1,10 +1,10 @@
-"""What is measured on a network: pure functions from tensors to numbers, one file a family.
+"""Measures of a network: pure functions from tensors to numbers, one file per family.
 
 Every function takes one network or a stack: axes are counted from the right and leading axes (*R) are runs, so a value
-(or a mask) comes back for each run. A run whose numbers are not finite measures as nan and leaves its neighbours alone.
+(or a mask) comes back for each run. A run whose numbers are not finite measures as nan and does not affect the others.
 Measures are float64 and carry no gradient.
 
-- `ranks`: effective_rank, stable_rank, rank_99 of a matrix (*R, n, m); `gram` has a shorter way to the first;
+- `ranks`: effective_rank, stable_rank, rank_99 of a matrix (*R, n, m); `gram` computes the first faster;
 - `activity`: dead and saturated units of activations (*R, n, U);
 - `weights`: weight_magnitude, weight_drift, gradient_norm of one tensor or of all the tensors of a network.
 """

@@ -13,7 +13,7 @@ from neoteny.metrics.shapes import check_matrices
 
 
 def dead_units(activations: Tensor) -> Tensor:
-    """Which units are exactly zero on every input, as a ReLU unit is that no longer learns.
+    """Which units are exactly zero on every input, like a ReLU unit that no longer learns.
 
     Args:
         activations: (*R, n, U), behind the activation function.

@@ -1,9 +1,8 @@
-"""The effective rank by a shorter way, for those who need it at every task of many runs.
+"""The effective rank computed faster, for measuring it at every task of many runs.
 
 Singular values are the square roots of the eigenvalues of a Gram matrix, which take a fifth of the time for 2,000 by
-2,000. Squaring costs half of the digits, though: what lies below 1e-8 of the largest singular value drowns. So the
-error that this may cause is bounded for every matrix, and where the bound is not small the decomposition of `ranks` is
-taken after all.
+2,000. Squaring costs half of the digits, though: singular values below 1e-8 of the largest one are lost. The error
+that this may cause is bounded for every matrix, and where the bound is not small the decomposition of `ranks` is used.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from neoteny.metrics.ranks import effective_rank
 from neoteny.metrics.shapes import check_matrices
 
 GRAM_ERROR = 16.0
-"""Computed eigenvalues are trusted to so many roundings of the Gram matrix's Frobenius norm; the worst seen is 6, and
-3.4 for small ones, which alone matter (`tests/test_measures.py`)."""
+"""Assumed error of the computed eigenvalues, in roundings of the Gram matrix's Frobenius norm. The worst error seen is
+6, and 3.4 for small eigenvalues, the only ones that matter (a test measures this)."""
 BATCHED_SIZE = 256
-"""Up to this size Gram matrices on a GPU are made many at once, and decomposed by the processor; of larger ones each
-fills the device."""
+"""Up to this size, Gram matrices on a GPU are made in batches and decomposed by the processor; a larger one fills the
+device alone."""
 _BATCH = 32
 _EPS = torch.finfo(torch.float64).eps
 
@@ -40,7 +39,7 @@ def effective_rank_by_gram(matrix: Tensor, repeats: Tensor | None = None, tolera
 
     Args:
         matrix: (*R, n, m), any real type.
-        repeats: whole numbers (*R, n), row i stands for so many equal rows; 0 leaves it out. 1 by default.
+        repeats: whole numbers (*R, n), how many equal rows row i stands for; 0 leaves it out. 1 by default.
         tolerance: above this bound on the error, singular values are computed.
 
     Returns:
@@ -75,7 +74,7 @@ def rank_from_eigenvalues(values: Tensor, limit: Tensor) -> tuple[Tensor, Tensor
 
     Args:
         values: eigenvalues of Gram matrices (b, k), largest first; those within their error of zero count as zero.
-        limit: (b,), all eigenvalues but so many are known to be zero.
+        limit: (b,), how many eigenvalues may differ from zero.
     """
     possible = torch.arange(values.shape[-1]) < limit.unsqueeze(-1)
     delta = GRAM_ERROR * _EPS * torch.linalg.vector_norm(values, dim=-1, keepdim=True)
@@ -99,7 +98,7 @@ def _check_repeats(matrix: Tensor, repeats: Tensor | None) -> Tensor:
         return torch.ones(matrix.shape[:-1], dtype=torch.float64, device=matrix.device)
     if repeats.shape != matrix.shape[:-1]:
         raise ValueError(
-            f"effective_rank_by_gram: repeats must have shape {tuple(matrix.shape[:-1])}, one number a row; "
+            f"effective_rank_by_gram: repeats must have shape {tuple(matrix.shape[:-1])}, one number per row; "
             f"got {tuple(repeats.shape)}."
         )
     return repeats.to(matrix.device, torch.float64).sqrt()
@@ -143,7 +142,7 @@ def _keep(tensor: Tensor, mask: Tensor, dim: int) -> Tensor:
 def _eigenvalues(matrix: Tensor, count: int) -> Tensor:
     """Eigenvalues (b, k) of the Gram matrices of (b, n, m), largest first, on the CPU; `count` are made at once."""
     given = len(matrix)
-    if given < count:  # always as many at once: which algorithm a library takes may depend on it
+    if given < count:  # always the same batch size: which algorithm a library takes may depend on it
         filler = matrix.new_zeros(count - given, *matrix.shape[1:])
         matrix = torch.cat((matrix, filler))
     small = matrix.mT if matrix.shape[-1] < matrix.shape[-2] else matrix
@@ -164,13 +163,13 @@ def _lower_gram(matrix: Tensor) -> Tensor:
 
 
 def _look_closer(matrix: Tensor, values: Tensor, tolerance: float) -> Tensor:
-    """The effective rank of one matrix whose eigenvalues leave it open."""
+    """The effective rank of one matrix whose eigenvalues are not accurate enough."""
     rank, error = rank_from_eigenvalues(values.unsqueeze(0), _rank_limit(matrix != 0))
     return rank[0] if error[0] <= tolerance else effective_rank(matrix.cpu())
 
 
 def _rank_limit(present: Tensor) -> Tensor:
-    """What the rank of one matrix cannot exceed (1,), from the places (n, m) that are not zero."""
+    """An upper bound on the rank of one matrix (1,), from the places (n, m) that are not zero."""
 
     def count(present: Tensor) -> Tensor:
         """Columns, those with a single entry in the same row as one."""

@@ -1,7 +1,7 @@
-"""How many directions a matrix really uses: effective rank, stable rank, rank_99.
+"""The number of directions a matrix really uses: effective rank (the paper's equation 1), stable rank, rank_99.
 
 The matrix is a layer's activations on a sample of inputs (n inputs, m units), not centred, or a weight matrix. All
-three follow from the singular values, which are computed in float64 whatever the input: single precision turns every
+three follow from the singular values, which are computed in float64 for every input: single precision turns every
 zero singular value into rounding noise, and a layer of 2,000 units has enough of them to be counted.
 """
 
@@ -35,8 +35,8 @@ def effective_rank(matrix: Tensor) -> Tensor:
         torch.Size([2])
 
     References:
-        Roy and Vetterli, "The effective rank: a measure of effective dimensionality", 2007; the paper's section on
-        the correlates of loss of plasticity.
+        Roy and Vetterli, "The effective rank: a measure of effective dimensionality", 2007; equation 1 of the
+        paper.
     """
     share, finite = _normalised_singular_values(matrix, "effective_rank")
     share = share / share.sum(-1, keepdim=True).clamp_min(1.0)  # the sum is at least 1, or 0 for a matrix of zeros

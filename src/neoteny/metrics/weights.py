@@ -1,4 +1,4 @@
-"""The size of a network's weights, of their way from initialisation, and of its gradients.
+"""The size of a network's weights, of their distance from initialisation, and of its gradients.
 
 Each takes one tensor or all the tensors of a network, pooled. `run_dims` says how many leading axes are runs: 0 for one
 network, 1 for tensors (R, ...) of a stack.

@@ -2,7 +2,7 @@
 
 - `mlp.MLP`, `convnet.ConvNet` and `actor_critic.ActorCritic`: the networks of the paper's experiments;
 - `dropout.Dropout` and `online_norm.OnlineNorm`: layers whose state and random draws belong to one run, so that a
-  network behaves alike alone and inside a stack.
+  network behaves the same alone and inside a stack.
 """
 
 from neoteny.nets.actor_critic import ActorCritic

@@ -11,7 +11,7 @@ from torch import nn
 
 from neoteny.draws.initial import Initial
 
-# From the paper's appendix on activations: 5/3, 1, sqrt(2) and sqrt(2 / (1 + slope^2)) as in torch, and sqrt(2) for ELU
+# From the paper's Appendix B: 5/3, 1, sqrt(2) and sqrt(2 / (1 + slope^2)) as in torch, and sqrt(2) for ELU
 # and Swish, for which torch has no gain.
 _ACTIVATIONS: dict[str, tuple[Callable[[], nn.Module], float]] = {
     "relu": (nn.ReLU, nn.init.calculate_gain("relu")),
@@ -48,7 +48,7 @@ def gain(name: str) -> float:
 
 @torch.no_grad()
 def kaiming_uniform_(layer: nn.Linear | nn.Conv2d, gain: float) -> Initial:
-    r"""Draw a layer's weights anew, in place, and set its bias to zero.
+    r"""Redraw a layer's weights in place and set its bias to zero; return the distribution.
 
     .. math::
         w \sim U(-b, b), \qquad b = \mathrm{gain} \sqrt{3 / \mathrm{inputs}}

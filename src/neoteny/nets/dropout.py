@@ -1,6 +1,6 @@
 """Dropout whose masks belong to one run: counter-based draws instead of torch's shared generator.
 
-torch's own dropout draws from a generator that all runs share, so that a network inside a stack would see other masks
+torch's own dropout draws from a generator that all runs share, so a network inside a stack would see other masks
 than alone. Here a mask follows from the layer's own `seed` and `step`, both of which are in its state dict: a resumed
 run goes on with the mask that it would have drawn next.
 """
@@ -20,7 +20,7 @@ class Dropout(nn.Module):
         y_{bj} = \begin{cases} x_{bj} / (1 - p) & u_{bj} > p \\ 0 & \text{else} \end{cases}
 
     where u is `rng.uniform(seed, step, "dropout")` at row b (example) and column j (feature, all other axes flattened).
-    Every forward pass in training mode takes one step; evaluation is the identity and leaves no trace.
+    Every forward pass in training mode takes one step; evaluation is the identity and changes no state.
 
     Args:
         p: probability of zero, from 0 up to but not including 1.

@@ -1,7 +1,7 @@
-"""Streams of tasks to learn from, one file each; `datasets` finds, downloads and checks what they need.
+"""Streams of tasks to learn from, one package or file per problem; `data/` finds, downloads and checks their data.
 
-A problem is a frozen description (`Problem`); opened, it gives plans of tasks, or worlds to act in
-(`problem.py` has the contract).
+A problem is a frozen description (`Problem`). Opened, it gives plans of tasks, or worlds to act in; `problem.py` has
+the contract.
 """
 
 from neoteny.problems.ant.problem import SlipperyAnt

@@ -1,7 +1,7 @@
 """Draws of problems: ranges of uniform numbers, whole numbers and shuffles, each from its own counter-based stream.
 
-Below this is `neoteny.rng`; above it the problems. Number i of a stream is word i % 4 of the generator's row i // 4,
-so any range of a stream can be drawn without the rest of it, and gives the same numbers however it is cut.
+Below this is `neoteny.draws.rng`; above it are the problems. Number i of a stream is word i % 4 of the generator's row
+i // 4, so any range of a stream can be drawn without the rest, and has the same numbers however the stream is cut.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def draw_whole(
 
 
 def shuffle(seeds: Sequence[int], step: int, purpose: str, count: int, first: int = 0, rounds: int = 1) -> Tensor:
-    """Random orders of 0 to count - 1, int32 (n, rounds, count); round r is the same whatever `first` and `rounds`.
+    """Random orders of 0 to count - 1, int32 (n, rounds, count); round r does not depend on `first` or `rounds`.
 
     An order is the stable argsort of uniform numbers, which depends on no library's generator. The numbers' 32-bit
     words are sorted with the positions in their low bits, which no two share: the same order, and faster.

@@ -4,8 +4,8 @@ A problem of control opens as `Worlds` instead: environments in which an agent a
 
 A `Problem` is a frozen description. `open` finds its data and gives a `Stream`; the stream gives, for a task number and
 the seeds of n runs, a `Plan`: which examples in which order, not yet as tensors, so that runs share one copy of the
-data. A plan depends on (problem, seed, task) alone: run k sees the same stream whatever the method, the stack it sits
-in, or the number of times it was resumed, and a checkpoint needs no more of the problem than the task number.
+data. A plan depends on (problem, seed, task) alone: run k sees the same stream with every method, in every stack,
+and after every resumption. A checkpoint needs only the task number.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Plan(ABC):
 
 
 class Source(ABC):  # noqa: B024
-    """An opened problem: what it needs is there."""
+    """An opened problem: its data or simulator was found."""
 
     fingerprint: str = ""
-    """Stands for the data, or the simulator; results of different ones do not belong in one folder."""
+    """A short text that identifies the data or the simulator; results of different ones do not belong in one folder."""
 
 
 class Stream(Source):
@@ -56,7 +56,7 @@ class Stream(Source):
 
 
 class World(Protocol):
-    """An environment that goes on for ever: gymnasium's reset and step, a clock of all steps, and a state to save."""
+    """An environment without an end: gymnasium's reset and step, a clock of all steps, and a state to save."""
 
     @property
     def steps(self) -> int:
@@ -69,7 +69,7 @@ class World(Protocol):
         ...
 
     def reset(self, *, seed: int | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """The first observation of an episode, float32; a seed starts everything anew, the clock included."""
+        """The first observation of an episode, float32; a seed restarts everything, the clock included."""
         ...
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -85,7 +85,7 @@ class World(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Build the simulator anew and bring it to a saved state; what follows depends on that state alone."""
+        """Rebuild the simulator and bring it to a saved state; what follows depends on that state alone."""
         ...
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class World(Protocol):
 
 
 class SimulationError(RuntimeError):
-    """A simulator that cannot go on; it ends the run, not the sweep."""
+    """The simulator cannot go on. The run ends; the sweep continues."""
 
 
 class Worlds(Source):
@@ -138,14 +138,14 @@ class Problem(ABC):
     @property
     @abstractmethod
     def steps_per_task(self) -> int:
-        """Updates a task; in a problem of control, actions."""
+        """Updates per task; in a problem of control, actions per task."""
 
     @abstractmethod
     def open(self, data: Path | str | None = None) -> Source:
         """Find the data (in `data`, $NEOTENY_DATA, the user's cache) and check it.
 
         Raises:
-            DataError: data is missing or corrupt; the message names the file and the command that mends it.
+            DataError: data is missing or corrupt; the message names the file and the command that repairs it.
         """
 
     @property
@@ -155,7 +155,7 @@ class Problem(ABC):
 
 
 def check_whole(problem: Problem, **least: int) -> None:
-    """Refuse fields that are not whole numbers of at least so much: `check_whole(self, tasks=1)`."""
+    """Raise unless fields are whole numbers of at least the given value: `check_whole(self, tasks=1)`."""
     for name, lowest in least.items():
         value = getattr(problem, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
@@ -165,6 +165,6 @@ def check_whole(problem: Problem, **least: int) -> None:
 
 
 def check_range(plan: Plan, start: int, stop: int) -> None:
-    """Refuse a range of updates that is not inside the task."""
+    """Raise unless a range of updates lies inside the task."""
     if not 0 <= start <= stop <= plan.steps:
         raise ValueError(f"Expected 0 <= start <= stop <= {plan.steps}, the updates of a task; got {start} and {stop}.")

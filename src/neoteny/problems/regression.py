@@ -1,17 +1,17 @@
 """Slowly-changing regression: bits of which some flip rarely, and a fixed target network of linear threshold units.
 
-The paper's appendix on this problem, with the table of its parameters. An input has `bits` bits and a constant 1. The
+The paper's Appendix B, with the table of its parameters. An input has `bits` bits and a constant 1. The
 first `slow_bits` keep their values during a task; at every task change one of them, drawn uniformly, flips. The other
 bits are drawn for each example. The target network has one hidden layer of threshold units and weights of +1 or -1:
 
     unit i is 1 if  sum_j w_ij x_j > theta_i,  else 0,   theta_i = (bits + 1) * threshold - S_i,
 
 where S_i counts the negative weights among all bits + 1 incoming ones, the constant's included; its output is the sum
-of the units with signs, plus a bias of +1 or -1 (the table gives the output layer a bias, too). Since sum_j w_ij x_j
+of the units with signs, plus a bias of +1 or -1 (the table gives the output layer a bias as well). Since sum_j w_ij x_j
 + S_i is the number of inputs that agree with the sign of their weight, a unit fires when strictly more than
 `threshold` of its inputs agree: whole numbers, compared exactly.
 
-The learner is not told of flips. Before this: `draws`; after it: the engine, which trains on the batches of its plans.
+The learner is not told of flips. Before this: `draws.py`; after it: `suite/`, which trains on the batches of its plans.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor
 from neoteny.problems.draws import draw, draw_whole
 from neoteny.problems.problem import Plan, Problem, Stream, check_range, check_whole
 
-_MOST_RANDOM_BITS = 32  # one word of the generator an example
+_MOST_RANDOM_BITS = 32  # one word of the generator per example
 _MOST_TABLED_BITS = 10  # up to here all inputs of a task are laid out once, and examples are looked up
 
 
@@ -88,7 +88,7 @@ class SlowlyChangingRegression(Problem):
 
 @dataclass
 class RegressionStream(Stream):
-    """Needs no data."""
+    """The opened problem, which needs no data."""
 
     problem: SlowlyChangingRegression
 
@@ -114,7 +114,7 @@ class RegressionPlan(Plan):
         slow: values of the slow bits (n, slow_bits), float32.
         hidden: weights into the threshold units (n, target_units, bits + 1), float32.
         output: weights out of them, the bias last (n, target_units + 1), float32.
-        inputs: all inputs of this task (n, 2 ** random bits, bits + 1), float32; None where they are too many.
+        inputs: all inputs of this task (n, 2 ** random bits, bits + 1), float32; None where there are too many.
         targets: their targets (n, 2 ** random bits).
     """
 
@@ -158,14 +158,14 @@ class RegressionPlan(Plan):
         return self.inputs.to(codes.device)[runs, codes], self.targets.to(codes.device)[runs, codes]
 
     def _inputs(self, codes: Tensor) -> Tensor:
-        """Slow bits, random bits, one."""
+        """Inputs: slow bits, random bits, then the constant 1."""
         slow = self.slow.to(codes.device).expand(len(codes), -1, -1)
         places = torch.arange(self.random_bits, device=codes.device)
         random = (codes.unsqueeze(-1) >> places) & 1
         return torch.cat((slow, random.float(), torch.ones_like(slow[..., :1])), dim=-1)
 
     def _targets(self, inputs: Tensor) -> Tensor:
-        """What the target networks say (count, n). All numbers are small whole ones, so float32 is exact."""
+        """Outputs of the target networks (count, n). All numbers are small whole ones, so float32 is exact."""
         hidden, output = self.hidden.to(inputs.device), self.output.to(inputs.device)
         agreeing = torch.einsum("kni,nui->knu", inputs, hidden) + (hidden < 0).sum(-1)
         fires = (agreeing > agreement(self.problem)).float()
@@ -173,7 +173,7 @@ class RegressionPlan(Plan):
 
 
 def agreement(problem: SlowlyChangingRegression) -> int:
-    """Threshold units fire when more than so many inputs agree; a threshold of 0.7 means 7/10, not its nearest float.
+    """The number of agreeing inputs above which a unit fires; a threshold of 0.7 means 7/10, not its nearest float.
 
     Example:
         >>> agreement(SlowlyChangingRegression())

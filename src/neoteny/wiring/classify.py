@@ -20,7 +20,7 @@ from neoteny.wiring.sandbox import leaves, map_tensors
 from neoteny.wiring.verify import inert, verify
 
 Owners = dict[str, Tensor]  # sink -> the unit behind each of its features, -1 none, -2 several
-_MOST_SPLITS = 8  # a layer whose units fall into more kinds than this is not a few layers in one
+_MOST_SPLITS = 8  # more kinds of units than this: not a few layers in one
 
 
 class Classifier:
@@ -28,7 +28,7 @@ class Classifier:
 
     Args:
         probe: the recording to work with.
-        leave_out: names of layers, or of modules that hold layers, that shall not become groups.
+        leave_out: names of layers, or of modules that hold layers, that must not become groups.
         accept: include units behind norms that couple them.
         frozen: leave out layers whose parameters do not require gradients.
     """
@@ -48,7 +48,7 @@ class Classifier:
         self.guesses: dict[str, str] = {}
         self.avoidable = True
         self.bases: dict[str, Pass] = {}  # what each layer's units reach
-        self.lost: dict[str, dict[str, Tensor]] = {}  # what they reach although NaN does not
+        self.lost: dict[str, dict[str, Tensor]] = {}  # what they reach where NaN does not
         self.foreign: dict[str, Pass] = {}  # what the inputs, embeddings and closed modules reach
         self.noted: dict[str, Pass] = {}  # what parameters of custom modules reach
 
@@ -121,7 +121,7 @@ class Classifier:
         if not moved or moved[1].error is not None:
             return
         hits = moved[1].hits
-        if base.error is not None:  # finite values go on where NaN was rejected: what they reach is shared, too
+        if base.error is not None:  # finite values pass where NaN was rejected: what they reach is shared as well
             _add_hits(base, hits)
         lost = {sink: f for sink, f in hits.items() if (f & ~base.hits.get(sink, torch.zeros_like(f))).any()}
         if lost:
@@ -196,7 +196,7 @@ class Classifier:
     # --- layers that share columns -----------------------------------------------------------------------------------
 
     def _families(self) -> list[list[str]]:
-        """Sets of layers that feed exactly the same columns; whoever shares only some of them is left out."""
+        """Sets of layers that feed exactly the same columns; a layer that shares only some of them is left out."""
         open_ = [name for name in self.bases if name not in self.left_out and name not in self.refused]
         shared: dict[str, str] = {}
         twins: dict[str, list[str]] = {name: [name] for name in open_}
@@ -341,7 +341,7 @@ class Classifier:
 
 
 def group_notes(model: nn.Module, group: UnitGroup) -> list[str]:
-    """What a user should know about a group."""
+    """Remarks about a group for its user."""
     notes = [
         f"consumer {port.module} has no bias: its mean cannot be compensated"
         for port in group.consumers

@@ -23,11 +23,11 @@ from neoteny.wiring.wiring import Wiring
 
 
 def declare(model: nn.Module, example: Any, groups: Sequence[UnitGroup]) -> Wiring:
-    """The user's groups, resolved and verified."""
+    """The wiring of the user's groups, resolved and verified."""
     if isinstance(groups, UnitGroup) or not all(isinstance(group, UnitGroup) for group in groups):
         raise TypeError(f"groups must be a list of neoteny.UnitGroup; got {groups!r}.")
     if not groups:
-        raise ValueError("groups must name at least one UnitGroup; leave it away to find the groups.")
+        raise ValueError("groups must name at least one UnitGroup; leave it out to find the groups.")
     resolved = [_resolve(model, group) for group in groups]
     _check_disjoint(resolved)
     reasons = unwritable(model)
@@ -65,7 +65,7 @@ def _resolve(model: nn.Module, group: UnitGroup) -> UnitGroup:
     widths = [width_out(model.get_submodule(port.module)) - port.offset for port in group.producers]
     units = len(torch.as_tensor(given[0])) if given else min(widths)
     producers = []
-    for port in group.producers:  # a producer's unit is one row: no run of neighbours is meant
+    for port in group.producers:  # a producer's unit is one row, never several neighbours
         rows = port.features if port.features is not None else torch.arange(units) + port.offset
         producers.append(Port(port.module, rows).resolve(units, width_out(model.get_submodule(port.module))))
     others = [

@@ -10,16 +10,14 @@ from torch.nn.parameter import is_lazy
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The module itself, without torch.compile's wrapper; refuses what cannot be looked into."""
+    """The module itself, without torch.compile's wrapper; raises if it is scripted or has no shapes yet."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     while "_orig_mod" in model._modules:  # torch.compile's wrapper
         model = model._modules["_orig_mod"]  # pyright: ignore[reportAssignmentType]
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
-            raise TypeError(
-                f"{name or 'the model'} is a scripted module, which cannot be looked into: pass the original."
-            )
+            raise TypeError(f"{name or 'the model'} is a scripted module, which cannot be traced: pass the original.")
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError(f"{name} has no shape yet: run the model once on a batch before tracing it.")

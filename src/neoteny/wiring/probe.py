@@ -1,9 +1,9 @@
 """The NaN probe: which input features of which module does a unit reach?
 
 A recording pass keeps the output of every Linear, Conv and norm. In a probe pass those modules compute nothing: they
-return what was kept, with the chosen units set to NaN, so a taint travels through whatever Python lies between two
-layers and stops at the next layer, where it is logged. A norm hands on the taint of its input. What comes out of here
-is evidence; `classify.py` turns it into groups and `verify.py` checks them.
+return what was kept, with the chosen units set to NaN, so a taint travels through all Python code between two
+layers and stops at the next layer, where it is logged. A norm passes on the taint of its input. The result is
+evidence; `classify.py` turns it into groups and `verify.py` checks them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HARMLESS = {"type_as", "new_zeros", "new_ones", "new_empty", "new_full", "new_t
 
 @dataclass
 class Pass:
-    """What one probe pass saw."""
+    """The observations of one probe pass."""
 
     order: list[str] = field(default_factory=list)  # watched modules as they were called
     hits: dict[str, Tensor] = field(default_factory=dict)  # boundary or norm -> tainted input features (bool)
@@ -42,7 +42,7 @@ class Probe:
     """The recording of one model on one example, and the passes that reuse it.
 
     Args:
-        sandbox: the sandbox on which to run the model.
+        sandbox: runs the model.
 
     Attributes:
         order: names of the watched modules in the order of their calls.
@@ -69,7 +69,7 @@ class Probe:
         return [name for name in dict.fromkeys(self.order) if self.watched[name][1] == kind]
 
     def taint(self, name: str, units: Tensor | None = None) -> Pass:
-        """Set units (bool, all by default) of one boundary's output to NaN, or everything an opaque module returns."""
+        """The pass with units (bool, all by default) of a boundary, or all output of an opaque module, set to NaN."""
         module, kind = self.watched[name]
         if kind == "opaque":
             return self.replay({name: lambda kept: map_tensors(_nan_like, kept)})
@@ -77,7 +77,7 @@ class Probe:
         return self.replay({name: lambda kept: fill_features(module, kept, chosen, math.nan)})
 
     def taint_inputs(self) -> Pass:
-        """What the model's inputs reach without passing a layer: NaN for floats, and other values for all of them."""
+        """The pass of what the inputs reach without a layer: NaN for floats, and other values for all of them."""
         seen = self.replay({}, example=map_tensors(_nan_like, self.sandbox.example))
         for change in (torch.zeros_like, _flip):
             changed = self._differ({}, {}, example=map_tensors(change, self.sandbox.example))[1]
@@ -86,7 +86,7 @@ class Probe:
         return seen
 
     def taint_parameters(self, names: list[str]) -> Pass:
-        """Set parameters that custom modules hold to NaN; they are put back at once."""
+        """The pass with parameters of custom modules set to NaN; they are restored at once."""
         saved = [(self.loose[name].data, self.loose[name].detach().clone()) for name in names]
         try:
             for data, _ in saved:
@@ -182,14 +182,14 @@ class Probe:
             seen.leaked = any(_has_nan(value) for value in seen.outputs)
         except _Diverged:
             pass
-        except Exception as error:  # anybody's code may reject NaN in its own way
+        except Exception as error:  # any code may reject NaN in its own way
             seen.error = error
         return seen
 
     def listen(self, *, training: bool = False, example: Any = None) -> list[str] | None:
         """The order of calls when the modules really compute (norms excepted, in training); None if the model raises.
 
-        Norms hand on their input in training mode: BatchNorm would refuse an example of one row.
+        Norms pass on their input in training mode: BatchNorm would refuse an example of one row.
         """
         order: list[str] = []
 
@@ -240,7 +240,7 @@ class Probe:
 
 
 def record(sandbox: Sandbox) -> Probe:
-    """The recording pass, with errors that say what to do about the example."""
+    """The probe of a model, after its recording pass; errors say what to do about the example."""
     try:
         probe = Probe(sandbox)
     except Exception as error:

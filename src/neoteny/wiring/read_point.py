@@ -1,4 +1,4 @@
-"""Where to read a group's activations: what its consumer sees, unless a norm stands in between.
+"""The point at which a group's activations are read: its consumer's input, unless a norm lies in between.
 
 `classify.py` and `declare.py` ask once the ports of a group are known; `attachment/hooks.py` puts its hook there.
 """
@@ -17,10 +17,10 @@ from neoteny.wiring.probe import Probe
 
 
 def find_read_point(probe: Probe, group: UnitGroup) -> str:
-    """Where to read a group's units: at a consumer, or at the last norm that comes after the activation.
+    """The module at whose input a group is read: a consumer, or the last norm that comes after the activation.
 
-    Behind a norm a dead unit is no longer zero, so it is read before. Whether an activation lies between the layer and
-    a norm shows in constants: pooling and reshaping keep them, an activation does not keep all four.
+    After a norm a dead unit is no longer zero, so it is read before the norm. Whether an activation lies between
+    the layer and a norm is found with constants: pooling and reshaping keep them, an activation does not keep all four.
     """
     names = list(dict.fromkeys(probe.order))
     behind: list[str] = []

@@ -1,7 +1,7 @@
 """Sandbox: run any model many times, each time from the same state, and leave it exactly as it was.
 
 The probe and the verification both run the model many times under conditions that training never sees. Everything a
-forward pass can change (buffers, modes, attributes, random states, global switches) is put back before each run and at
+forward pass can change (buffers, modes, attributes, random states, global switches) is restored before each run and at
 the end, also when a run raises.
 """
 
@@ -23,10 +23,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 
 Forward = Callable[..., Any]
-# What a forward pass does not change in place, or what is watched otherwise.
+# Objects that a forward pass does not change in place, or that are tracked in another way.
 _CODE = (nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType)
 _NOT_FOLLOWED = (*_CODE, Optimizer, str, bytes, int, float, complex)
-_DEEPEST = 3  # plain objects inside plain objects: a simulator hung on a module is not copied whole
+_DEEPEST = 3  # plain objects inside plain objects: a simulator that a module holds is not copied completely
 FEW = 4
 """Examples that tracing needs: more than one, for batch norms in training mode."""
 
@@ -71,7 +71,7 @@ class Sandbox:
     ) -> Any:
         """One forward pass from the remembered state; `fakes` replace the forward of some modules.
 
-        The pass works on copies of the buffers, so that theirs see neither its updates nor a raised version counter.
+        The pass works on copies of the buffers, so the originals see neither its updates nor a raised version counter.
         """
         copies: dict[int, Tensor] = {}
         try:
@@ -86,7 +86,7 @@ class Sandbox:
             self.rewind()
 
     def rewind(self) -> None:
-        """Put attributes and random states back; the contents of tensors follow at the end."""
+        """Restore attributes and random states; the contents of tensors follow at the end."""
         for attributes, saved in self._attributes:
             if not _same_items(attributes, saved):
                 attributes.clear()
@@ -136,7 +136,7 @@ def few_examples(example: Any) -> Any:
 
     Tracing runs the model dozens of times, and the wiring does not depend on how many examples it sees. The batch axis
     is taken to be the first axis of the first tensor and of all others of that length; where that is wrong the model
-    will say so, and the caller takes the whole.
+    raises, and the caller takes the whole example.
     """
     sizes = [leaf.shape[0] for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.dim()]
     if not sizes or sizes[0] <= FEW:

@@ -33,16 +33,16 @@ def trace(
     leave_out: Sequence[str] = (),
     norm: Norm = "refuse",
 ) -> Wiring:
-    """Find the groups of hidden units of a model: who produces each unit, who consumes it, where to read it.
+    """The groups of hidden units of a model: who produces each unit, who consumes it, where to read it.
 
     The model is run many times in evaluation and training mode without gradients, and left exactly as it was.
 
     Args:
-        model: any module; a compiled one is looked at through to the original.
+        model: any module; of a compiled one the original is traced.
         example: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments. The first
             few examples of a large one are used where the model accepts them.
         groups: declare the groups instead of finding them. Each is still checked.
-        leave_out: names of layers (or of modules that hold layers) whose units shall not become a group.
+        leave_out: names of layers (or of modules that hold layers) whose units must not become a group.
         norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm): resetting such a
             unit still moves its neighbours through the norm's statistics. "refuse" leaves them out.
 
@@ -65,7 +65,7 @@ def trace(
     model = unwrap(model)
     few = few_examples(example)
     if few is not example:
-        with contextlib.suppress(ValueError):  # an axis that only looked like the batch: the whole example will tell
+        with contextlib.suppress(ValueError):  # it was not the batch axis: go on with the whole example
             return trace(model, few, groups=groups, leave_out=leave_out, norm=norm)
     if groups is not None:
         wiring = declare(model, example, groups)
@@ -90,7 +90,7 @@ def find(
     norm: Norm = "refuse",
     frozen: bool = True,
 ) -> Wiring:
-    """As `trace`, but returns what is refused instead of raising; `frozen=False` takes frozen layers too."""
+    """The wiring as of `trace`, with refused layers in it instead of an error; `frozen=False` keeps frozen layers."""
     model = unwrap(model)
     if norm not in ("refuse", "accept"):
         raise ValueError(f"norm must be 'refuse' or 'accept'; got {norm!r}.")

@@ -1,8 +1,8 @@
 """verify: the check that every unit group must pass, found or declared.
 
-A group claims that a unit speaks to the rest of the network through its consumers' columns alone. So zero those columns
-for some units and then change everything that produces the units, weights, biases, norm parameters and running
-statistics: neither the model's output nor any other layer's may move by one bit.
+A group claims that a unit affects the rest of the network only through its consumers' columns. The test: zero those
+columns for some units, then change everything that produces the units (weights, biases, norm parameters, running
+statistics). Neither the model's output nor any other layer's may change by one bit.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _is_still(sandbox: Sandbox, group: UnitGroup, chosen: Tensor, sign: float, t
 def _everything(
     sandbox: Sandbox, group: UnitGroup, fakes: dict[nn.Module, Forward], training: bool
 ) -> list[Tensor | float]:
-    """The model's output and that of every layer but the group's own, so that a dead layer behind hides nothing."""
+    """The model's output and that of every layer but the group's own, so that a dead layer after it hides nothing."""
     seen: list[Any] = []
     own = {port.module for port in group.producers}
 
@@ -97,7 +97,7 @@ def _everything(
     for name, (module, kind) in watched_modules(sandbox.model).items():
         if kind != "norm" and name not in own:
             fakes[module] = recorder(module)
-    if training:  # how many numbers RReLU draws depends on the signs: its noise would move with the units
+    if training:  # how many numbers RReLU draws depends on the signs, so its noise would change with the units
         for module in sandbox.model.modules():
             if isinstance(module, nn.RReLU):
                 fakes[module] = partial(F.rrelu, lower=module.lower, upper=module.upper)
@@ -105,7 +105,7 @@ def _everything(
 
 
 def _subsets(units: int) -> list[tuple[Tensor, float]]:
-    """Halves of the units, so that every unit is changed with both signs (one wakes a dead ReLU), then single units."""
+    """Halves of the units, then single ones; every unit is changed with both signs, one revives a dead ReLU."""
     generator = torch.Generator().manual_seed(0)
     subsets: list[tuple[Tensor, float]] = []
     for sign in (1.0, -1.0):
@@ -157,7 +157,7 @@ def _keeping(norm: nn.Module, kept: list[Tensor]) -> Forward:
 
 
 def _holding(norm: nn.Module, kept: list[Tensor], own: Tensor) -> Forward:
-    """The norm's output as kept, but for the units' own features: an accepted norm may move the neighbours."""
+    """The norm's kept output except for the units' own features: an accepted norm may move the neighbours."""
     original = norm.forward
     waiting = iter(kept)
 
@@ -171,7 +171,7 @@ def _holding(norm: nn.Module, kept: list[Tensor], own: Tensor) -> Forward:
 
 @contextmanager
 def _edited(modules: list[nn.Module]) -> Iterator[None]:
-    """Parameters and buffers of some modules, put back bit for bit."""
+    """A context that restores parameters and buffers of some modules bit for bit."""
     tensors = [t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
     saved = [tensor.detach().clone() for tensor in tensors]
     try:

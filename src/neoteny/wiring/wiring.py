@@ -13,7 +13,7 @@ from neoteny.layers.groups import UnitGroup, describe_port
 
 
 class WiringError(ValueError):
-    """The wiring of some modules cannot be told; says which, why, and what to pass instead.
+    """Some modules could not be understood; the message names them, says why, and what to pass instead.
 
     Attributes:
         wiring: what was found, `wiring.refused` included.
@@ -42,7 +42,7 @@ class Wiring:
         left_out: layers that are in no group, each with the reason.
         refused: layers that could not be understood; `trace` raises if there are any.
         guesses: declarations to start from, for refused layers.
-        avoidable: whether leaving the refused layers out would do.
+        avoidable: whether it is enough to leave the refused layers out.
     """
 
     groups: tuple[UnitGroup, ...]

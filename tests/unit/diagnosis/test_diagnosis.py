@@ -343,7 +343,7 @@ def test_one_unit_more_than_a_fresh_copy_is_chance() -> None:
         return diagnosis.LayerDiagnosis("fc1", 20, dead, dead / 20, None, 15.0, 5.0, 0.1, 100)
 
     def blamed(dead: int, fresh: int) -> bool:
-        return bool(verdict.on_silence(dataclasses.replace(layer(dead), fresh=layer(fresh)))[1])
+        return bool(verdict.on_dead_units(dataclasses.replace(layer(dead), fresh=layer(fresh)))[1])
 
     assert not blamed(2, 1)
     assert not blamed(6, 4)
@@ -480,7 +480,7 @@ class Loose(nn.Module):
 
 def test_parameters_that_cannot_be_drawn_anew_are_named(inputs: Tensor) -> None:
     found = neoteny.diagnose(Loose(), inputs)
-    assert found.notes == ("the fresh copy keeps parameters that nothing says how to draw: scale",)
+    assert found.notes == ("the fresh copy keeps parameters whose initial distribution is not known: scale",)
 
 
 def test_says_when_there_are_fewer_rows_than_units(inputs: Tensor) -> None:

@@ -157,7 +157,7 @@ def test_a_run_with_a_value_that_is_not_finite_is_nan_and_the_others_are_what_th
 
 
 def test_repeats_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"repeats must have shape \(2, 5\), one number a row; got \(5,\)"):
+    with pytest.raises(ValueError, match=r"repeats must have shape \(2, 5\), one number per row; got \(5,\)"):
         effective_rank_by_gram(torch.ones(2, 5, 3), torch.ones(5))
 
 

@@ -7,11 +7,11 @@ Importing this file registers it, so that
 
 gives one; so does `gymnasium.make("neoteny.problems.ant.env:neoteny/SlipperyAnt-v0")` without the import. It cuts
 episodes off by itself, with `truncated`, and its clock, task and friction go on over episodes: `reset()` starts an
-episode, `reset(seed=s)` starts everything anew. `state_dict` and `load_state_dict` stop and continue it bit by bit.
-`gymnasium.make_vec` gives many at once (`slippery_ant_vector`, in MuJoCo alone).
+episode, `reset(seed=s)` restarts everything. `state_dict` and `load_state_dict` stop and continue it bit by bit.
+`gymnasium.make_vec` gives many at once (`vector_env.py`, MuJoCo only).
 
-Before this: `friction` says which friction, `simulators` has the Ants, `ant` the description; after it: the engine's
-agents, or anybody's.
+Before this: `friction.py` gives the friction, `simulators.py` the Ants, `problem.py` the description; after it: the
+agents of `suite/rl/`, or any other.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode; with a seed (or if there never was one, with a drawn one) everything anew."""
+        """Start an episode. With a seed, restart everything; if there never was one, a seed is drawn."""
         self._refuse_closed()
         self._loaded = None
         if seed is None and not self._seeded:
@@ -151,15 +151,15 @@ class SlipperyAntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "clock": self._clock.state(),
             "episode_step": self._episode_step,
             "generator": self.np_random.bit_generator.state,
-            # A simulator gives back a rounding of what it was brought to.
+            # A simulator returns a rounded copy of the state it was given.
             "ant": self._ant.state() if self._loaded is None else copy.deepcopy(self._loaded),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Build the simulator anew and bring it to a saved state; what follows depends on that state alone.
+        """Rebuild the simulator and bring it to a saved state; what follows depends on that state alone.
 
-        Simulators keep more than positions and speeds, such as the contacts of the step before. So a run that is to be
-        repeated bit by bit after an interruption loads its own state, too, wherever it saves it.
+        Simulators keep more than positions and speeds, such as the contacts of the step before. A run that must
+        repeat bit by bit after an interruption therefore also loads its own state at each point where it saves it.
         """
         if state.get("simulator") != self.simulator:
             raise ValueError(f"Expected a state of {self.simulator!r}; got one of {state.get('simulator')!r}.")

@@ -1,6 +1,6 @@
 """The friction of every task of the Slippery Ant: log-uniform in a range, and a function of (seed, task) alone.
 
-Before this: `draws`; after it: `ant` checks with it what it is given, and `slippery_ant` sets what it draws.
+Before this: `problems/draws.py`; after it: `problem.py` checks its arguments here, and `env.py` sets the frictions.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class FrictionClock:
             self.enter_episode()
 
     def state(self) -> dict[str, Any]:
-        """All of it, as plain numbers."""
+        """The clock's state, as plain numbers."""
         return {"seed": self.seed, "steps": self.steps, "task": self.task, "friction": self.friction}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ Friction of a contact is the larger of both geoms', so that the friction of a ta
 included; it is the sliding component, whose standard value is 1. The cone is elliptic: with the pyramidal one of the
 model file the Ant sinks through the floor where friction is 10 or more. In this alone the physics differs from Ant-v5.
 
-Before this: nothing of ours; after it: `simulators` lists it, `slippery_ant` drives one, `slippery_ant_vector` many.
+Before this: nothing of ours; after it: `simulators.py` lists it, `env.py` drives one, `vector_env.py` many.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class MujocoAnts:
         return self._warnings.any(-1)
 
     def state(self, number: int) -> dict[str, Any]:
-        """Everything that what follows of this Ant depends on, as numbers and lists."""
+        """The state of one Ant, complete enough to continue from it, as numbers and lists."""
         return {
             "time": float(self.batch.bind("time")[number]),
             "position": self._position[number].tolist(),
@@ -188,7 +188,7 @@ class MujocoAnt:
         return self._ants.observe()[0], reward, bool(fell[0])
 
     def state(self) -> dict[str, Any]:
-        """Everything that what follows depends on, as numbers and lists."""
+        """The state, complete enough to continue from it, as numbers and lists."""
         return self._ants.state(0)
 
     def restore(self, state: dict[str, Any]) -> None:

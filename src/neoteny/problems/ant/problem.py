@@ -1,12 +1,12 @@
 """The Slippery Ant: a robot learns to walk on a ground whose friction changes from task to task.
 
-The paper's problem of reinforcement learning. A task is `period_steps` actions long; the first has the simulator's
-standard friction, every later one a friction drawn log-uniformly from `friction_range`, which depends on the run's seed
+The paper's reinforcement-learning problem (Appendix C). A task is `period_steps` actions long. The first task has the
+simulator's standard friction; every later one draws its friction log-uniformly from `friction_range`, by the run's seed
 alone. The agent is not told of changes; episodes end after `episode_steps` actions (a truncation) or when the Ant falls
 (a termination). The two simulators are different problems whose returns must not be compared.
 
-This is the description, which needs neither simulator nor gymnasium until it is opened. Before this: `friction` and
-`simulators`; after it: `slippery_ant` makes the environments, in which the engine's agents act.
+This is the description, which needs neither simulator nor gymnasium until it is opened. Before this: `friction.py` and
+`simulators.py`; after it: `env.py` makes the environments, in which the agents of `suite/rl/` act.
 """
 
 from __future__ import annotations

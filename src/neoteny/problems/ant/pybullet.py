@@ -1,8 +1,8 @@
 """The Ant in PyBullet: the packaged model, driven directly, with the observation and reward of the stock environment.
 
 The floor and the body are those of `pybullet_data` ("plane_stadium.sdf", "mjcf/ant.xml"), loaded with the flags, time
-step (0.0165 s in four substeps), solver iterations and contact parameters of the bundled gym environments. What they
-ask of PyBullet link by link is asked here in few calls a step; observation and reward agree with theirs to rounding as
+step (0.0165 s in four substeps), solver iterations and contact parameters of the bundled gym environments. They
+ask PyBullet link by link; this file needs few calls per step. Observation and reward agree with theirs to rounding as
 long as the physics does. An observation has 28 values, clipped to +-5:
 
     0        height of the torso above its height at the start of the episode
@@ -23,7 +23,7 @@ true one; here the floor is counted always, so that all episodes are alike.
 Friction of a contact is the product of both bodies' lateral friction, at most 10. The floor keeps 0.8; the friction of
 a task is set on every link of the Ant, whose standard value is 1.5. Above 12.5 nothing changes any more.
 
-Before this: nothing of ours; after it: `simulators` lists it, `slippery_ant` makes an environment of it.
+Before this: nothing of ours; after it: `simulators.py` lists it, `env.py` makes an environment of it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class BulletAnt:
         self.build()
 
     def build(self) -> None:
-        """Make the world anew; nothing of the one before has an effect on what follows."""
+        """Build a new world; the previous one has no effect on what follows."""
         bullet, client = self._bullet, self._client
         bullet.resetSimulation(physicsClientId=client)
         bullet.setPhysicsEngineParameter(deterministicOverlappingPairs=1, physicsClientId=client)
@@ -229,7 +229,7 @@ class BulletAnt:
         return _TARGET - sum_x / 22.0, -sum_y / 22.0
 
     def state(self) -> dict[str, Any]:
-        """Everything that what follows depends on, as numbers and lists."""
+        """The state, complete enough to continue from it, as numbers and lists."""
         position, orientation = self._pose()
         velocity, spin = self._bullet.getBaseVelocity(self._body, physicsClientId=self._client)
         joints = self._bullet.getJointStates(self._body, self._joints, physicsClientId=self._client)
@@ -247,7 +247,7 @@ class BulletAnt:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Build the world anew and bring it to a state; PyBullet's own saved states do not continue bit by bit."""
+        """Rebuild the world and bring it to a state; PyBullet's own saved states do not continue bit by bit."""
         self.build()
         self._place(state["position"], state["orientation"], state["velocity"], state["spin"])
         self._place_joints(state["joint_positions"], state["joint_speeds"])

@@ -1,7 +1,7 @@
 """The simulators of the Ant: their names, what has to be installed for them, and what they have in common.
 
-The two are different problems, with other bodies, observations and rewards: their returns are never to be compared.
-Before this: `ant_pybullet` and `ant_mujoco`; after it: `ant` describes the problem, `slippery_ant` makes environments.
+The two are different problems, with other bodies, observations and rewards: their returns must never be compared.
+Before this: `pybullet.py` and `mujoco.py`; after it: `problem.py` describes the problem, `env.py` makes environments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ant(Protocol):
     """The friction in force."""
 
     def build(self) -> None:
-        """Make the world anew, at standard friction: nothing of the one before has an effect on what follows."""
+        """Build a new world at standard friction; the previous one has no effect on what follows."""
         ...
 
     def set_friction(self, friction: float) -> None:
@@ -52,11 +52,11 @@ class Ant(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Everything that what follows depends on, as numbers and lists."""
+        """The state, complete enough to continue from it, as numbers and lists."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Build the world anew and bring it to a state; what follows depends on that state alone."""
+        """Rebuild the world and bring it to a state; what follows depends on that state alone."""
         ...
 
     def render(self) -> np.ndarray:
@@ -74,8 +74,8 @@ class Simulator:
 
     Args:
         name: of the package and of the extra that installs it.
-        oldest: the oldest version that serves.
-        ant: its Ants.
+        oldest: the oldest version that works.
+        ant: the class of its Ants.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Simulator:
         Raises:
             DataError: one is missing or too old; the message names the extra to install.
         """
-        mend = f'Run: pip install "neoteny[{self.name}]"'
+        remedy = f'Run: pip install "neoteny[{self.name}]"'
         for package in ("gymnasium", self.name):
             if importlib.util.find_spec(package) is None:
-                raise DataError(f"The Slippery Ant in {self.name} needs the package {package}, not installed. {mend}")
+                raise DataError(f"The Slippery Ant in {self.name} needs the package {package}, not installed. {remedy}")
         if _numbers(self.version) < _numbers(self.oldest):
-            raise DataError(f"Expected {self.name} of at least version {self.oldest}; found {self.version}. {mend}")
+            raise DataError(f"Expected {self.name} of at least version {self.oldest}; found {self.version}. {remedy}")
 
     @property
     def version(self) -> str:

@@ -1,4 +1,4 @@
-"""Many Slippery Ants at once, for gymnasium: one batch of MuJoCo, stepped by its own threads, a friction each.
+"""Many Slippery Ants at once, for gymnasium: a batch of MuJoCo, stepped by its own threads, one friction per Ant.
 
     import neoteny.problems.ant.env
     envs = gymnasium.make_vec("neoteny/SlipperyAnt-v0", num_envs=8, simulator="mujoco")
@@ -7,7 +7,7 @@ Each is equal, bit by bit, to a `SlipperyAntEnv` of its seed. An Ant whose episo
 step, as gymnasium's NEXT_STEP mode has it: that step's action is not used, its reward is 0, and it does not count.
 
 PyBullet has no such batch and holds Python's lock while it steps: for it use vectorization_mode="async".
-Before this: `slippery_ant` and `ant_mujoco`; after it: anybody's agents.
+Before this: `env.py` and `mujoco.py`; after it: any agent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SlipperyAntVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     Args:
         num_envs: how many.
-        simulator: "mujoco"; to be given, because what `gymnasium.make` gives without it is another problem.
+        simulator: must be "mujoco". It has no default, because the default of `gymnasium.make` is another problem.
         period_steps, friction_range, first_friction, change, episode_steps: as of `SlipperyAntEnv`.
         threads: that step them; 0 for as many as there are processors. Results do not depend on it.
 
@@ -94,7 +94,7 @@ class SlipperyAntVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode of all Ants; with seeds (s is s, s + 1, ...) everything anew."""
+        """Start an episode of all Ants; with seeds (s means s, s + 1, ...) restart everything."""
         self._refuse_closed()
         if options and "reset_mask" in options:
             raise ValueError("Ants start new episodes by themselves: reset_mask is not one of the options.")

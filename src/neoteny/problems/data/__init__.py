@@ -1,1 +1,1 @@
-"""Where data comes from: found, downloaded, checked, or made."""
+"""Data of the problems: found, downloaded, checked or generated."""

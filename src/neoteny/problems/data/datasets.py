@@ -1,9 +1,9 @@
-"""Datasets: which there are, where they are looked for, whether they are the published ones, and how to get them.
+"""The known datasets: where to look for them, whether they are the published ones, and how to get them.
 
 A dataset NAME is looked for as DATA/NAME, $NEOTENY_DATA/NAME and CACHE/NAME, in this order, where DATA is what the
 caller gave and CACHE is $XDG_CACHE_HOME/neoteny or ~/.cache/neoteny. Nothing is used that does not have the published
-checksum, where there is one. Before this: `files` and `download`; after it: `digit_sources` and `class_sources` read
-what was found.
+checksum, where there is one. Before this: `files` and `download`; after it: `mnist/images.py` and
+`imagenet/classes.py` read what was found.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Dataset:
     Args:
         name: also the name of its folder.
         kind: "digits" (idx files) or "classes" (a source of classes).
-        about: what it is.
+        about: a short description.
         terms: under which it may be used.
         files: with published checksums.
         unchecked: further files it must have, for which no checksum is published.
-        digest: where files are many: (pattern, how many, sha256 of the lines "sha256  name", sorted by name).
+        digest: for a dataset of many files: (pattern, how many, sha256 of the lines "sha256  name", sorted by name).
         mirrors: folders of addresses to download from; none if it cannot be.
         obtain: how to get it where it cannot be downloaded.
     """
@@ -48,7 +48,7 @@ class Dataset:
     obtain: str = ""
 
     @property
-    def mend(self) -> str:
+    def remedy(self) -> str:
         """What to do when it is missing or corrupt."""
         return f"Run: neoteny data fetch {self.name}" if self.mirrors else self.obtain
 
@@ -121,13 +121,13 @@ DATASETS: dict[str, Dataset] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Where a dataset stands.
+    """The state of one dataset on this machine.
 
     Args:
         dataset: which.
         folder: where it was found, good or not; None if nowhere.
         state: "good", "not checked" (no published checksum), "corrupt", "incomplete" or "missing".
-        fault: what is wrong, in words, with the command that mends it; empty if nothing is.
+        fault: what is wrong, in words, with the command that repairs it; empty if nothing is.
         size_bytes: of the files in the folder.
     """
 
@@ -158,7 +158,7 @@ def find(name: str, data: Path | str | None = None) -> Path:
     """The folder of a dataset whose files are all there and the published ones.
 
     Raises:
-        DataError: it is nowhere, or corrupt; the message names the file and the command that mends it.
+        DataError: it is nowhere, or corrupt; the message names the file and the command that repairs it.
     """
     found = _look(known(name), data)
     if found.fault or found.folder is None:
@@ -167,12 +167,12 @@ def find(name: str, data: Path | str | None = None) -> Path:
 
 
 def describe(data: Path | str | None = None) -> list[Found]:
-    """Where every known dataset stands."""
+    """The state of every known dataset on this machine."""
     return [_look(dataset, data) for dataset in DATASETS.values()]
 
 
 def fetch(name: str, folder: Path | str | None = None, progress: Progress | None = None) -> Path:
-    """Download a dataset into FOLDER/NAME (by default into the cache folder) and give that folder back.
+    """Download a dataset into FOLDER/NAME (by default into the cache folder) and return that folder.
 
     Files that are there and right are left alone, broken downloads go on, wrong files are replaced.
 
@@ -216,13 +216,13 @@ def _look(dataset: Dataset, data: Path | str | None) -> Found:
             state = "good" if dataset.files or dataset.digest else "not checked"
             return Found(dataset, folder, state, size_bytes=size)
         state = "corrupt" if "corrupt" in fault else "incomplete"
-        bad = bad or Found(dataset, folder, state, f"{fault} {dataset.mend}", size)
+        bad = bad or Found(dataset, folder, state, f"{fault} {dataset.remedy}", size)
     if bad is not None:
         return bad
     looked = ", ".join(str(place / dataset.name) for place in searched)
     wanted = [f"{file.name} (sha256 {file.sha256})" for file in dataset.files] or list(dataset.unchecked)
     return Found(
-        dataset, None, "missing", f"{dataset.name} is missing: looked for {wanted[0]} in {looked}. {dataset.mend}"
+        dataset, None, "missing", f"{dataset.name} is missing: looked for {wanted[0]} in {looked}. {dataset.remedy}"
     )
 
 

@@ -1,8 +1,8 @@
-"""Downloads that resume, verify, and appear whole or not at all.
+"""Atomic downloads that resume after an interruption and are verified.
 
 A file grows under a dot-prefixed name with the ending .part; only when its checksum is right does it get its own
 name. A part survives a broken connection or a killed process, and the next download goes on where it ended. Before
-this: `files`; after it: `datasets.fetch`.
+this: `files.py`; after it: `datasets.fetch`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CUT_SHORT = (OSError, http.client.HTTPException)  # URLError, timeouts and rese
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works in a folder; others wait. The system lets go of it when a process dies."""
+    """A lock on a folder: one process at a time, the others wait. It is released when its process dies."""
     try:
         import fcntl
     except ImportError:  # no such locks on this system
@@ -57,7 +57,7 @@ def download(file: File, mirrors: Sequence[str], folder: Path, progress: Progres
             except _CUT_SHORT as fault:
                 faults.append(f"{url}: {str(fault) or type(fault).__name__}")
                 now = part.stat().st_size if part.exists() else 0
-                if now <= before:  # nothing came: another attempt at once would fare no better
+                if now <= before:  # nothing came: another attempt now would also fail
                     break
                 continue
             found = checksum(part)
@@ -76,7 +76,7 @@ def download(file: File, mirrors: Sequence[str], folder: Path, progress: Progres
 
 
 def _continue(url: str, part: Path, file: File, progress: Progress | None) -> None:
-    """Append what a part lacks, up to one byte beyond the expected size, which is enough to see that it is another."""
+    """Append what a part lacks, up to one byte beyond the expected size, which is enough to recognise a wrong file."""
     have = part.stat().st_size if part.exists() else 0
     if have > file.size_bytes:
         part.unlink()
@@ -115,7 +115,7 @@ def _write(stream: BinaryIO, chunk: bytes, part: Path) -> None:
 
 
 def _publish(part: Path, path: Path) -> None:
-    """Give a verified part its name, for good: its bytes and then its name are forced to the disk."""
+    """Rename a verified part to its final name; its bytes and then its name are forced to the disk."""
     with part.open("rb") as stream:
         os.fsync(stream.fileno())
     os.replace(part, path)

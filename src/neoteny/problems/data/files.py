@@ -1,6 +1,6 @@
-"""One file of a dataset: its published size and checksum, and whether a copy of it is the true one.
+"""One file of a dataset: its published size and checksum, and whether a copy of it is correct.
 
-After this: `download` fetches files, `datasets` knows which ones make a dataset.
+After this: `download.py` fetches files, `datasets.py` knows which files a dataset has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _checksums: dict[tuple[str, int, int], str] = {}
 
 
 class DataError(Exception):
-    """Data is missing or corrupt: the message names the file, what was expected, and the command that mends it."""
+    """Data is missing or corrupt: the message names the file, what was expected, and the command that repairs it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def fault_of(path: Path, file: File) -> str | None:
 
 
 def fingerprint(kind: str, paths: Iterable[Path], sample_bytes: int = 4096) -> str:
-    """Stands for files: their names, sizes and first bytes, which tells apart what is likely to be confused."""
+    """A digest of the names, sizes and first bytes of files: enough to tell apart sets that may be confused."""
     digest = hashlib.sha256(kind.encode())
     for path in paths:
         with path.open("rb") as stream:

@@ -8,4 +8,4 @@ PIXEL = float(np.float32(1 / 255))
 """A byte times this, in float32, is its share of 255. A product, because devices differ in how they divide."""
 
 MIDDLE = 0.5
-"""What is taken from the pixels of colour images, so that inputs lie around zero."""
+"""Subtracted from the pixels of colour images, so that inputs are centred near zero."""

@@ -13,7 +13,7 @@ import numpy as np
 from neoteny.problems.draws import draw
 
 FINGERPRINT = "synthetic-1"
-"""Raised when the generated images change."""
+"""Version of the generated images: increase it when they change."""
 
 DIGITS = 2000
 SIDE = 28

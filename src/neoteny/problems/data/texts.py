@@ -1,6 +1,6 @@
 """What `neoteny data` prints: the table of datasets, and the progress of a download.
 
-Before this: `datasets`; after it: the command line.
+Before this: `datasets.py`; after it: `cli/`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from neoteny.text import render
 
 
 def list_text(data: Path | str | None = None) -> str:
-    """Every dataset: found where, checksum good or not, size, terms; below, what is wrong and how to mend it."""
+    """Every dataset: found where, checksum good or not, size, terms; below, what is wrong and how to repair it."""
     found = describe(data)
     rows = [
         [

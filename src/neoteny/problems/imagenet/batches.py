@@ -6,7 +6,8 @@ slice. A class has its training images in the order of the files, then those of 
 present.
 
 Pickles can run any code when they are loaded. These are read by an unpickler that knows numpy arrays of numbers,
-lists, dicts and numbers, and refuses all else. Before this: `files`, `download.locked`; after it: `class_sources`.
+lists, dicts and numbers, and refuses everything else. Before this: `data/files.py` and `data/download.py`;
+after it: `classes.py`.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class ArrayUnpickler(pickle.Unpickler):
         """Stand-ins for the few functions by which arrays are rebuilt."""
         home = module.replace("numpy._core.", "numpy.core.", 1)
         if (home, name) not in _ADMITTED:
-            raise pickle.UnpicklingError(f"it wants {module}.{name}, which is no part of an array of numbers; refused.")
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, not part of an array of numbers; refused.")
         return _ADMITTED[home, name]
 
 

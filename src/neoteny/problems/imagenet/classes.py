@@ -2,13 +2,13 @@
 
 A folder of classes is one of four kinds, recognised by what is in it:
 
-- sheets: `classes.tsv` and one `<wnid>.webp` a class, 25 columns of tiles of 32 by 32, read row by row;
-- batches: the public downsampled ImageNet, `train_data_batch_1`, ... as pickles or .npz (see `imagenet_batches`);
-- arrays: one `<class>.npy` a class, uint8 (images, 32, 32, 3);
-- folders: one folder a class, of images of any size, each cropped to its central square and reduced to 32 by 32 by
+- sheets: `classes.tsv` and one `<wnid>.webp` per class, 25 columns of tiles of 32 by 32, read row by row;
+- batches: the public downsampled ImageNet, `train_data_batch_1`, ... as pickles or .npz (see `batches.py`);
+- arrays: one `<class>.npy` per class, uint8 (images, 32, 32, 3);
+- folders: one folder per class, with images of any size, each cropped to its central square and reduced to 32 by 32 by
   the mean over the area of each new pixel.
 
-Before this: `datasets` finds folders by name, `synthetic` generates classes; after it: `continual_imagenet`.
+Before this: `data/datasets.py` finds folders by name, `data/synthetic.py` generates classes; after it: `continual.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClassSource(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Stands for the data."""
+        """A short text that identifies the data."""
         ...
 
     def count(self, name: str) -> int:
@@ -88,7 +88,7 @@ def _recognise(folder: Path) -> ClassSource:
         return folders
     raise DataError(
         f"{folder} holds no classes. Expected classes.tsv with sheets <wnid>.webp, or train_data_batch_1 and so on, or "
-        "one <class>.npy a class, or one folder of images a class."
+        "one <class>.npy per class, or one folder of images per class."
     )
 
 
@@ -118,7 +118,7 @@ class Cached:
 
 
 class Sheets:
-    """One sheet of tiles a class."""
+    """One sheet of tiles per class."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -162,7 +162,7 @@ class Sheets:
 
 
 class Arrays:
-    """One .npy file a class."""
+    """One .npy file per class."""
 
     def __init__(self, folder: Path) -> None:
         self._paths = {path.stem: path for path in sorted(folder.glob("*.npy"))}
@@ -190,7 +190,7 @@ class Arrays:
 
 
 class Folders:
-    """One folder of images a class."""
+    """One folder of images per class."""
 
     def __init__(self, folder: Path) -> None:
         found = {place.name: _images_in(place) for place in sorted(folder.iterdir()) if place.is_dir()}

@@ -2,7 +2,7 @@
 
 The pairs are drawn at random without replacement from all pairs of the source's classes. A class's first
 `train_images` images are for training, the next `test_images` for testing. A task is `epochs` passes through the
-training images of both classes, shuffled anew for every pass, in mini-batches; afterwards accuracy is measured on the
+training images of both classes, reshuffled for every pass, in mini-batches; afterwards accuracy is measured on the
 test images. The learner is told of task changes: its output layer is set to zero.
 
 Pixels are scaled to [0, 1] and centred with 0.5. The paper is silent on this; an input with a mean near zero keeps
@@ -36,10 +36,10 @@ class ContinualImageNet(Problem):
     Args:
         tasks: pairs of classes.
         source: "imagenet200_32" (200 classes of 550 images), "imagenet32" (the downsampled ImageNet), "synthetic" (40
-            generated classes of 60 images, no download), or the path of a folder of classes; see `class_sources`.
-        train_images: images a class to train on. The paper's classes have 600 + 100; those of imagenet200_32 have 450 +
+            generated classes of 60 images, no download), or the path of a folder of classes; see `classes.py`.
+        train_images: training images per class. The paper's classes have 600 + 100; those of imagenet200_32 have 450 +
             100.
-        test_images: images a class to test on.
+        test_images: test images per class.
         batch_size: must divide the training images of two classes.
         epochs: passes through the training images.
     """

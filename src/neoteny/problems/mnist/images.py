@@ -1,6 +1,6 @@
-"""The images of permuted MNIST: MNIST itself, generated ones, or a folder of idx files; one copy a process.
+"""The images of permuted MNIST: MNIST itself, generated ones, or a folder of idx files; one copy per process.
 
-Before this: `datasets` finds and checks files, `synthetic` generates; after it: `permuted_mnist`.
+Before this: `data/datasets.py` finds and checks files, `data/synthetic.py` generates images; after it: `permuted.py`.
 """
 
 from __future__ import annotations
@@ -55,26 +55,29 @@ def open_digits(source: str, data: Path | str | None = None) -> DigitImages:
         return _generated()
     named = [name for name, dataset in DATASETS.items() if dataset.kind == "digits"]
     if source in named:
-        folder, mend = find(source, data), DATASETS[source].mend
+        folder, remedy = find(source, data), DATASETS[source].remedy
     else:
-        folder, mend = Path(source).expanduser(), f"Place {IMAGES} and {LABELS} there, with the ending .gz or without."
+        folder, remedy = (
+            Path(source).expanduser(),
+            f"Place {IMAGES} and {LABELS} there, with the ending .gz or without.",
+        )
         if not folder.is_dir():
             raise ValueError(
                 f"source must be {', '.join(repr(name) for name in (*named, 'synthetic'))} or the path of a folder "
                 f"with {IMAGES} and {LABELS}; got {source!r}, which is not a folder."
             )
-    paths = [_present(folder, name, mend) for name in (IMAGES, LABELS)]
+    paths = [_present(folder, name, remedy) for name in (IMAGES, LABELS)]
     try:
         return _read(*((path.resolve(), checksum(path)) for path in paths))
     except DataError as fault:
-        raise DataError(f"{fault} {mend}") from fault
+        raise DataError(f"{fault} {remedy}") from fault
 
 
 def read_idx(path: Path) -> np.ndarray:
     """The array of bytes in an idx file, gzipped or not.
 
     Raises:
-        DataError: it is not one, or not a whole one.
+        DataError: it is not an idx file, or it is incomplete.
     """
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -96,11 +99,11 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-def _present(folder: Path, name: str, mend: str) -> Path:
+def _present(folder: Path, name: str, remedy: str) -> Path:
     for path in (folder / f"{name}.gz", folder / name):
         if path.is_file():
             return path
-    raise DataError(f"{folder / name} is missing. {mend}")
+    raise DataError(f"{folder / name} is missing. {remedy}")
 
 
 @functools.lru_cache(maxsize=2)

@@ -1,6 +1,6 @@
 """Online permuted MNIST: every task shuffles the pixels of all images in a new way; one image at a time, once.
 
-The permutation of a task is drawn anew and applied to the original pixels. The order of the images is random; with
+Each task draws a new permutation and applies it to the original pixels. The order of the images is random; with
 `replacement` each example is an independent draw instead, and a task may be of any length (the paper's experiment on
 the rate of change). The learner is not told of task changes.
 
@@ -25,12 +25,12 @@ from neoteny.problems.problem import Plan, Problem, Stream, check_range, check_w
 
 @dataclass(frozen=True)
 class PermutedMNIST(Problem):
-    """Classification of digits whose pixels are permuted anew for every task, one pass, one image at a time.
+    """Classification of digits whose pixels get a new permutation in every task; one pass, one image at a time.
 
     Args:
         tasks: permutations.
-        examples_per_task: images a task; without replacement at most as many as there are (60,000), and if fewer, a
-            fresh random part of them each task.
+        examples_per_task: images per task. Without replacement at most as many as there are (60,000); if fewer, each
+            task takes another random part of them.
         replacement: whether each example is drawn from all images.
         source: "mnist"; "synthetic" for 2,000 generated images that need no download; or the path of a folder with
             train-images-idx3-ubyte and train-labels-idx1-ubyte, gzipped or not, of images of 28 by 28.

@@ -22,12 +22,6 @@ from neoteny.stacking.stack import Stack
 
 BLOCK_BYTES = 32 * 2**20
 BLOCK_UPDATES = 500
-DESCRIPTIONS = {
-    "reference": "library",
-    "cpu": "compiled kernel",
-    "cuda": "compiled kernel",
-    "graphs": "CUDA graphs",
-}
 
 
 class Backend(Protocol):

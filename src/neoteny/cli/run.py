@@ -18,9 +18,10 @@ from neoteny import experiments
 from neoteny.experiments import Experiment
 from neoteny.problems.problem import Problem, Source
 from neoteny.suite import running
+from neoteny.suite.configuration import describe
 from neoteny.suite.identity import run_ids, setting_digest, setting_digests
 from neoteny.suite.progress import Display
-from neoteny.suite.stacks import Run, describe, runs_of
+from neoteny.suite.stacks import Run, runs_of
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped
 from neoteny.suite.store.results import Results

@@ -23,24 +23,11 @@ if TYPE_CHECKING:
 
 def command_list(options: argparse.Namespace) -> int:
     """Everything that has a name."""
-    from neoteny import experiments, methods, nets
-    from neoteny.problems import PROBLEMS
-    from neoteny.suite.measures import MEASURES
-    from neoteny.suite.rl.ppo import PPO
+    from neoteny.cli.catalogue import list_experiments, list_things
 
-    rows = [[name, experiments.load(name).title] for name in experiments.NAMES]
-    print(render(["experiment", "what it shows"], rows))
-    named = {
-        "problem": PROBLEMS,
-        "method": {name: getattr(methods, name) for name in methods.__all__ if name != "Method"},
-        "agent": {"PPO": PPO},
-        "network": {name: getattr(nets, name) for name in nets.__all__},
-        "measure": MEASURES,
-    }
-    for kind, things in named.items():
-        print()
-        rows = [[name, (inspect.getdoc(thing) or "").partition("\n")[0]] for name, thing in things.items()]
-        print(render([kind, "what it is"], rows))
+    print(render(["experiment", "what it shows"], list_experiments()))
+    for kind, lines in list_things().items():
+        print("\n" + render([kind, "what it is"], lines))
     return 0
 
 
@@ -56,9 +43,9 @@ def command_run(options: argparse.Namespace) -> int:
 def command_status(options: argparse.Namespace) -> int:
     """How far a results folder is."""
     from neoteny.suite.progress import status_text
-    from neoteny.suite.store.results import Results
+    from neoteny.suite.store.folder import ResultsFolder
 
-    print(status_text(Results.open(options.folder)))
+    print(status_text(ResultsFolder.open(options.folder)))
     return 0
 
 
@@ -237,10 +224,13 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in SUITE:
         return f"This needs {error.name}, which is not installed: pip install 'neoteny[suite]'."
     from neoteny.experiments import ExperimentError
-    from neoteny.problems.data.files import DataError
     from neoteny.suite.store.errors import StoreError
 
-    if isinstance(error, (StoreError, ExperimentError, DataError)):
+    if isinstance(error, (StoreError, ExperimentError)):
+        return str(error)
+    from neoteny.problems.data.files import DataError  # imports torch
+
+    if isinstance(error, DataError):
         return str(error)
     if isinstance(error, (ValueError, TypeError)):
         return f"{_place(error)}{_unknown_parameter(str(error)) or error}"

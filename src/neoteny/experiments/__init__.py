@@ -92,6 +92,11 @@ class Experiment:
         return verdict
 
 
+def module_of(name: str) -> str:
+    """The module of a named experiment."""
+    return f"neoteny.experiments.{_HOMES[name]}"
+
+
 def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
     """The experiment of this name, or in this Python file.
 
@@ -101,7 +106,7 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
         folder: where the file came from, if it is a copy; what it imports from there is found.
     """
     if name_or_path in NAMES:
-        module = importlib.import_module(f"neoteny.experiments.{_HOMES[name_or_path]}")
+        module = importlib.import_module(module_of(name_or_path))
         return _read(module, name_or_path, None)
     path = Path(name_or_path)
     if path.suffix == ".py":

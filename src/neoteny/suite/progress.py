@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from neoteny.suite.store.results import Results
+from neoteny.suite.store.folder import ResultsFolder
 from neoteny.text import render
 
 REFRESH_SECONDS = 0.5
@@ -53,7 +53,7 @@ def describe_progress(entry: Mapping[str, Any]) -> str:
 class Display:
     """Watches the progress files of a results folder in a thread, while the sweep runs in this or other processes."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: ResultsFolder) -> None:
         self._results = results
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -128,7 +128,7 @@ class Display:
         )
 
 
-def status_text(results: Results) -> str:
+def status_text(results: ResultsFolder) -> str:
     """What is finished, running, failed and left, and the time to go."""
     entries = results.progress()
     finished = results.finished_runs()
@@ -174,7 +174,7 @@ def status_text(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _state(results: Results, key: str, entry: Mapping[str, Any]) -> str:
+def _state(results: ResultsFolder, key: str, entry: Mapping[str, Any]) -> str:
     if results.is_finished(key):
         return "finished"
     if results.is_running(key):

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import neoteny
-from neoteny.backends.backend import DESCRIPTIONS
+from neoteny.backends.names import DESCRIPTIONS
 from neoteny.problems.problem import Problem, Source, Stream, Worlds
 from neoteny.suite.choice import choose_backend
 from neoteny.suite.measures import check_measures

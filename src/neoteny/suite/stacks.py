@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem
-from neoteny.suite.identity import canonical, configure, digest
+from neoteny.suite.configuration import configure
+from neoteny.suite.identity import digest
 from neoteny.suite.sweep import Setting, Sweep
 
 
@@ -139,14 +139,3 @@ def _combine(column: list[Method]) -> Method:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def describe(sweep: Sweep) -> dict[str, Any]:
-    """The sweep as plain values, for the configuration shown with the results."""
-    described = {
-        field.name: canonical(getattr(sweep, field.name))
-        for field in dataclasses.fields(sweep)
-        if field.name != "settings"
-    }
-    described["settings"] = [{"label": setting.label, **canonical(setting)} for setting in sweep.settings]
-    return described

@@ -18,7 +18,8 @@ from neoteny.methods import L2, SGD, Adam, ContinualBackprop
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet, PermutedMNIST, SlowlyChangingRegression
 from neoteny.stacking.stack import stack
-from neoteny.suite.identity import RESULTS_VERSION, canonical, digest
+from neoteny.suite.configuration import canonical
+from neoteny.suite.identity import RESULTS_VERSION, digest
 from neoteny.suite.measures import MEASURES, measure
 from neoteny.suite.running import choose_device, choose_kernel, open_problems
 from neoteny.suite.selection import choose

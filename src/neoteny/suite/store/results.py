@@ -13,17 +13,16 @@ locks/<stack>.lock         held by the process that trains the stack
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neoteny.suite.identity import RESULTS_VERSION, setting_digest
 from neoteny.suite.store.checkpoints import Checkpoints
 from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.files import hold_lock, is_locked, read_json, try_lock, write_atomically, write_json
+from neoteny.suite.store.files import hold_lock, read_json, try_lock, write_atomically, write_json
+from neoteny.suite.store.folder import FOLDER_FORMAT, ResultsFolder
 from neoteny.suite.store.tables import make_table
 from neoteny.suite.sweep import COLUMNS
 
@@ -35,16 +34,12 @@ if TYPE_CHECKING:
     from neoteny.suite.stacks import StackOfRuns
     from neoteny.suite.training import Training
 
-FOLDER_FORMAT = 1
 _SETTINGS = b"settings"
 _IDENTITY = ("experiment", "scale", "results_version", "data")
 
 
-class Results:
-    """One results folder."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
+class Results(ResultsFolder):
+    """One results folder, to write into and to read tables from."""
 
     @classmethod
     def create(cls, root: Path, about: Mapping[str, Any], source: bytes | None = None) -> Results:
@@ -82,28 +77,6 @@ class Results:
                 write_atomically(root / "experiment.py", lambda file: file.write(source))
         return results
 
-    @classmethod
-    def open(cls, root: Path) -> Results:
-        """Open the folder to read it."""
-        path = root / "experiment.json"
-        if not path.is_file():
-            raise StoreError(
-                f"{root} is not a results folder: expected {path}. `neoteny run NAME --out {root}` makes one."
-            )
-        results = cls(root)
-        found = read_json(path)
-        if found.get("format") != FOLDER_FORMAT:
-            raise StoreError(
-                f"{root} is of folder format {found.get('format')}, this version of neoteny reads format "
-                f"{FOLDER_FORMAT}. Read it with neoteny {found.get('versions', {}).get('neoteny', 'that wrote it')}."
-            )
-        return results
-
-    @cached_property
-    def about(self) -> dict[str, Any]:
-        """What is in experiment.json."""
-        return read_json(self.root / "experiment.json")
-
     def _check(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         """Refuse a folder that is for something else."""
         if found.get("format") != wanted["format"] or found.get("results_version") != wanted["results_version"]:
@@ -132,14 +105,6 @@ class Results:
             plan["runs"] += [run for run in runs if run not in plan["runs"]]
             write_json(self.root / "plan.json", {**plan, "more": ""})
 
-    def plan(self) -> dict[str, Any]:
-        """What the last `run` set out to do; nothing if that cannot be read."""
-        nothing = {"runs": [], "settings": [], "left_out": [], "more": "", "command": "neoteny run", "folder": ""}
-        try:
-            return {**nothing, **read_json(self.root / "plan.json")}
-        except StoreError:
-            return nothing
-
     # Stacks
 
     def checkpoints(self, stack_id: str) -> Checkpoints:
@@ -150,30 +115,9 @@ class Results:
         """`with results.lock(stack_id) as mine:`; mine is False where another process trains it."""
         return try_lock(self.root / "locks" / f"{stack_id}.lock")
 
-    def is_running(self, stack_id: str) -> bool:
-        """Whether some process trains the stack now."""
-        return is_locked(self.root / "locks" / f"{stack_id}.lock")
-
-    def is_finished(self, stack_id: str) -> bool:
-        """Whether the stack's results are there."""
-        path = self.root / "parts" / f"{stack_id}.parquet"
-        return path.exists() and path.with_suffix(".json").exists()
-
-    def finished_runs(self) -> set[str]:
-        """Ids of all runs whose results are there."""
-        return {run["run_id"] for part in self.parts() for run in part["runs"]}
-
     def write_progress(self, stack_id: str, progress: Mapping[str, Any]) -> None:
         """Say how far a stack is."""
         write_json(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
-
-    def progress(self) -> dict[str, dict[str, Any]]:
-        """How far every stack is that has begun; what cannot be read is passed over, nothing depends on it."""
-        found = {}
-        for path in sorted((self.root / "progress").glob("[0-9a-f]*.json")):
-            with contextlib.suppress(StoreError):
-                found[path.stem] = read_json(path)
-        return found
 
     def write_part(self, runs: StackOfRuns, training: Training | AgentTraining, facts: Mapping[str, Any]) -> None:
         """Write the results of a finished stack: what they are, then the table, whose presence makes them count."""
@@ -206,21 +150,6 @@ class Results:
 
     def _unfinished(self, stack_id: str) -> Path:
         return self.root / "unfinished" / f"{stack_id}.parquet"
-
-    def parts(self) -> list[dict[str, Any]]:
-        """What is known about each finished stack: configuration, versions, timings."""
-        return [read_json(path.with_suffix(".json")) for path in self._tables()]
-
-    def _tables(self) -> list[Path]:
-        """The Parquet parts that count: those with a description beside them."""
-        found = sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
-        return [path for path in found if path.with_suffix(".json").exists()]
-
-    def other_runs(self) -> set[str]:
-        """Ids of finished runs whose setting is no longer one of the experiment's, as after an edit of its file."""
-        settings = set(self.plan()["settings"])
-        runs = [run for part in self.parts() for run in part["runs"]]
-        return {run["run_id"] for run in runs if settings and setting_digest(run["configuration"]) not in settings}
 
     # Reading
 

@@ -1,0 +1,101 @@
+"""Everything that has a name, each with its first line of documentation, for `neoteny list`.
+
+The package's files are parsed, not imported: importing them takes seconds, because of torch. A new method, network or
+problem is listed once its package exports it, a new agent once its class exists, a new measure once it is in
+`MEASURES`, a new experiment once `neoteny.experiments` knows its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from neoteny import experiments
+
+Lines = list[tuple[str, str]]
+"""Names, each with the first line of its docstring."""
+
+_SOURCE = Path(experiments.__file__).parents[2]
+
+
+def list_experiments() -> Lines:
+    """The experiments with their titles."""
+    modules = ((name, experiments.module_of(name)) for name in experiments.NAMES)
+    return [(name, _first_line(_parse(module)).rstrip(".")) for name, module in modules]
+
+
+def list_things() -> dict[str, Lines]:
+    """Problems, methods, agents, networks and measures."""
+    return {
+        "problem": _exported("neoteny.problems", contract="neoteny.problems.problem"),
+        "method": _exported("neoteny.methods", contract="neoteny.methods.method"),
+        "agent": list(_agents("neoteny.suite.rl")),
+        "network": _exported("neoteny.nets"),
+        "measure": _measures("neoteny.suite.measures"),
+    }
+
+
+@functools.cache
+def _parse(module: str) -> ast.Module:
+    path = _SOURCE.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _first_line(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0].strip()
+
+
+def _definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef | None:
+    for node in _parse(module).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
+            return node
+    return None
+
+
+def _exported(package: str, contract: str = "") -> Lines:
+    """The classes in a package's `__all__`, without those of the module that defines the contract."""
+    homes = {
+        alias.name: node.module
+        for node in _parse(package).body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    names = ast.literal_eval(_assigned(package, "__all__"))
+    found = ((name, _definition(homes[name], name)) for name in names if homes.get(name, contract) != contract)
+    return [(name, _first_line(node)) for name, node in found if isinstance(node, ast.ClassDef)]
+
+
+def _assigned(module: str, name: str) -> ast.expr:
+    """The value that a module assigns to a global name."""
+    for node in _parse(module).body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return node.value
+    raise LookupError(f"{module} does not assign {name}.")
+
+
+def _agents(package: str) -> Iterator[tuple[str, str]]:
+    """The classes of a package's modules that derive from `Agent`."""
+    for file in sorted(_SOURCE.joinpath(*package.split(".")).glob("*.py")):
+        for node in _parse(f"{package}.{file.stem}" if file.stem != "__init__" else package).body:
+            if isinstance(node, ast.ClassDef) and any(
+                isinstance(base, ast.Name) and base.id == "Agent" for base in node.bases
+            ):
+                yield node.name, _first_line(node)
+
+
+def _measures(module: str) -> Lines:
+    """The keys of `MEASURES`, each with the first line of its function."""
+    table = _assigned(module, "MEASURES")
+    assert isinstance(table, ast.Dict)
+    found: Lines = []
+    for key, value in zip(table.keys, table.values, strict=True):
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Name):
+            node = _definition(module, value.id)
+            found.append((key.value, _first_line(node) if node else ""))
+    return found

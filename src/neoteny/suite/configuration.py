@@ -1,0 +1,79 @@
+"""The configuration of a run as plain values: what `identity` hashes and what stands beside the results.
+
+Before this: `sweep`, the description of an experiment. After it: `stacks`, which turns configurations into runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from neoteny.suite.choice import choose_backend
+from neoteny.suite.identity import RESULTS_VERSION
+from neoteny.suite.sweep import Network, Setting, Sweep
+
+
+def canonical(value: Any) -> Any:
+    """A description made of dicts, lists, strings and numbers alone."""
+    if isinstance(value, Network):
+        return {**_describe_type(value.build), **{name: canonical(option) for name, option in value.options}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        described = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {**_describe_type(type(value)), **described}
+    if isinstance(value, Mapping):
+        return {str(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, type):
+        return canonical(_describe_type(value))
+    raise TypeError(
+        f"A configuration may hold numbers, strings, tuples and frozen dataclasses; got {type(value).__name__}: "
+        f"{value!r}. Describe it by its parameters."
+    )
+
+
+def _describe_type(kind: type) -> dict[str, str]:
+    """The name of a class; of a class that is not ours also a hash of its source, which may change at any time."""
+    if kind.__module__.split(".")[0] == "neoteny":
+        return {"type": kind.__qualname__}
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # made in a shell
+        source = ""
+    return {"type": kind.__qualname__, "source": hashlib.sha256(source.encode()).hexdigest()[:16]}
+
+
+def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[str, Any]:
+    """The full configuration of one run; `kernel` as for `choose_backend`."""
+    problem = setting.problem or sweep.problem
+    described = {
+        "results_version": RESULTS_VERSION,
+        "problem": canonical(problem),
+        "network": canonical(setting.network),
+        "methods": canonical(setting.methods),
+        "measures": canonical(sweep.measures),
+        "measure_every": sweep.measure_every,
+        "probe_examples": sweep.probe_examples,
+        "dtype": sweep.dtype,
+        "kernel": choose_backend(kernel, problem, setting)[0],
+        "seed": seed,
+    }
+    if setting.agent is not None:
+        described |= {"agent": canonical(setting.agent), "points_per_task": sweep.points_per_task}
+    return described
+
+
+def describe(sweep: Sweep) -> dict[str, Any]:
+    """The sweep as plain values, for the configuration shown with the results."""
+    described = {
+        field.name: canonical(getattr(sweep, field.name))
+        for field in dataclasses.fields(sweep)
+        if field.name != "settings"
+    }
+    described["settings"] = [{"label": setting.label, **canonical(setting)} for setting in sweep.settings]
+    return described

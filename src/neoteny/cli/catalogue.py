@@ -95,7 +95,7 @@ def _measures(module: str) -> Lines:
     assert isinstance(table, ast.Dict)
     found: Lines = []
     for key, value in zip(table.keys, table.values, strict=True):
-        if isinstance(key, ast.Constant) and isinstance(value, ast.Name):
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(value, ast.Name):
             node = _definition(module, value.id)
             found.append((key.value, _first_line(node) if node else ""))
     return found

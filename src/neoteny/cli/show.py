@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import neoteny
 from neoteny.text import render
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def explain(error: Exception) -> str | None:
 
 def _place(error: Exception) -> str:
     """The line of the user's experiment file that raised it, if one did."""
-    libraries = [str(Path(__file__).parent), *sysconfig.get_paths().values()]
+    libraries = [str(Path(neoteny.__file__).parent), *sysconfig.get_paths().values()]
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

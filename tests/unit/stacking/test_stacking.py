@@ -1,10 +1,9 @@
-"""Stacks: a run inside a stack is the same run alone, whatever its neighbours are."""
+"""Stacks: a run inside a stack is the same run alone."""
 
 from __future__ import annotations
 
 import copy
-import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,44 +13,19 @@ from torch import Tensor, nn
 
 import neoteny
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, Method, ShrinkAndPerturb
-from neoteny.nets import Dropout, OnlineNorm
+from neoteny.nets import OnlineNorm
+from support.stacked_models import (
+    Make,
+    OwnForward,
+    chain,
+    conv_net,
+    dropout_net,
+    norm_net,
+    shape_of,
+    statistics_of,
+)
 
 pytestmark = pytest.mark.usefixtures("double_precision")
-
-
-def chain() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Sequential(nn.Linear(6, 5), nn.Tanh()), nn.Linear(5, 2))
-
-
-def conv_net() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 2), nn.ReLU(), nn.Flatten(),
-        nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2),
-    )  # fmt: skip
-
-
-def norm_net() -> nn.Module:
-    # no bias in front of the norm: its gradient would be rounding noise, which Adam blows up
-    return nn.Sequential(
-        nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)
-    )
-
-
-def dropout_net() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), Dropout(0.2), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
-
-
-class OwnForward(nn.Module):
-    """Two hidden layers and a head, wired in a forward of its own, registered out of order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(5, 2)
-        self.second = nn.Linear(6, 5)
-        self.first = nn.Linear(4, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(torch.sigmoid(self.second(F.relu(self.first(x)))))
 
 
 class OnlineNet(nn.Module):
@@ -66,18 +40,6 @@ class OnlineNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(torch.tanh(self.norm(self.second(F.relu(self.first(x))))))
-
-
-SHAPES = {conv_net: (1, 4, 4)}
-Make = Callable[[], nn.Module]
-
-
-def shape_of(make: Make) -> tuple[int, ...]:
-    return SHAPES.get(make, (4,))
-
-
-def statistics_of(plastic: neoteny.Attachment | neoteny.Stack) -> dict[str, Any]:
-    return plastic.state_dict()["states"][-1]
 
 
 def pick(method: Method, run: int) -> Method:
@@ -195,271 +157,3 @@ def test_an_activation_module_used_twice_acts_twice_in_a_stack() -> None:
     stack = neoteny.stack(nets, SGD(0.01))
     x = torch.randn(2, 3, 4)
     torch.testing.assert_close(stack.predict(x), torch.stack([net(one) for net, one in zip(nets, x, strict=True)]))
-
-
-# ------------------------------------------------------------------------------------------------------- neighbours
-
-
-def train(stack: neoteny.Stack, data: Tensor, targets: Tensor) -> Tensor:
-    """Losses (steps, n) over data (steps, n, B, ...)."""
-    return torch.stack([stack.step(x, y).losses for x, y in zip(data, targets, strict=True)])
-
-
-def select(methods: Sequence[Method], runs: Sequence[int]) -> list[Method]:
-    """The methods with the hyperparameters of some runs, in that order."""
-    chosen = []
-    for method in methods:
-        values = method.hyperparameters()
-        picked = {
-            k: tuple(v[run] for run in runs) if isinstance(v, tuple) and k != "betas" else v for k, v in values.items()
-        }
-        chosen.append(type(method)(**picked))
-    return chosen
-
-
-FIVE: list[list[Method]] = [
-    [SGD((0.01, 0.02, 0.03, 0.01, 0.02), 0.9), ContinualBackprop((0.05, 0.02, 0.0, 0.1, 1.0), (5, 10, 0, 20, 7))],
-    [
-        Adam((1e-3, 2e-3, 3e-3, 1e-3, 2e-3)),
-        ShrinkAndPerturb((1e-3, 0.0, 1e-4, 1e-2, 0.0), 1e-3),
-        ContinualBackprop((0.05, 0.02, 0.0, 0.1, 1.0), (5, 10, 0, 20, 7), utility="random"),
-    ],
-]
-
-
-@pytest.mark.parametrize("methods", FIVE, ids=["sgd", "adam"])
-@pytest.mark.parametrize("make", [chain, conv_net, dropout_net], ids=lambda make: make.__name__)
-def test_a_run_does_not_depend_on_what_else_is_in_the_stack(make: Make, methods: list[Method]) -> None:
-    nets = [make() for _ in range(5)]
-    seeds = [3, 1, 4, 1, 5]
-    steps, shape = 40, shape_of(make)
-    data, targets = torch.randn(steps, 5, 2, *shape), torch.randn(steps, 5, 2, 2)
-    together = neoteny.stack(nets, *methods, example=data[0, 0], seeds=seeds)
-    losses = train(together, data, targets)
-    for runs in ([0], [3], [4, 2, 0, 1, 3]):
-        some = neoteny.stack(
-            [nets[run] for run in runs], *select(methods, runs), example=data[0, 0], seeds=[seeds[run] for run in runs]
-        )
-        torch.testing.assert_close(train(some, data[:, runs], targets[:, runs]), losses[:, runs], rtol=0, atol=1e-12)
-        for name, counts in some.replaced.items():
-            assert torch.equal(counts, together.replaced[name][runs])
-        for name, values in statistics_of(some).items():
-            assert torch.equal(values["born"], statistics_of(together)[name]["born"][runs])
-
-
-@pytest.mark.parametrize("optimizer", [SGD(0.01, 0.9), Adam(1e-3)], ids=["sgd", "adam"])
-@pytest.mark.parametrize("make", [chain, conv_net], ids=lambda make: make.__name__)
-def test_a_diverging_run_does_not_disturb_its_neighbours(make: Make, optimizer: Method) -> None:
-    nets = [make() for _ in range(3)]
-    shape = shape_of(make)
-    data, targets = torch.randn(40, 3, 2, *shape), torch.randn(40, 3, 2, 2)
-    methods = (optimizer, ContinualBackprop(0.2, 3))
-    calm = neoteny.stack(nets, *methods, example=data[0, 0])
-    calm_losses = train(calm, data, targets)
-    wild_targets = targets.clone()
-    wild_targets[10, 1] = torch.nan
-    wild = neoteny.stack(nets, *methods, example=data[0, 0])
-    wild_losses = train(wild, data, wild_targets)
-    assert wild_losses[11:, 1].isnan().all()
-    assert torch.equal(wild_losses[:, [0, 2]], calm_losses[:, [0, 2]])
-    for name, value in calm.state_dict()["tensors"].items():
-        assert torch.equal(wild.state_dict()["tensors"][name][[0, 2]], value[[0, 2]])
-    for name, counts in wild.replaced.items():
-        assert torch.equal(counts, calm.replaced[name])
-
-
-def test_a_stack_leaves_the_given_modules_alone() -> None:
-    nets = [chain() for _ in range(2)]
-    before = [{name: value.clone() for name, value in net.state_dict().items()} for net in nets]
-    stack = neoteny.stack(nets, SGD(0.1), ContinualBackprop(0.5, 0), example=torch.zeros(1, 4))
-    train(stack, torch.randn(5, 2, 3, 4), torch.randn(5, 2, 3, 2))
-    for net, saved in zip(nets, before, strict=True):
-        assert all(torch.equal(value, saved[name]) for name, value in net.state_dict().items())
-        assert not any(module._forward_pre_hooks for module in net.modules())
-
-
-def test_a_step_gives_losses_and_outputs_from_before_the_update() -> None:
-    nets = [conv_net() for _ in range(2)]
-    stack = neoteny.stack(nets, SGD(0.1), ContinualBackprop(0.5, 0), example=torch.zeros(1, 1, 4, 4))
-    x, y = torch.randn(2, 3, 1, 4, 4), torch.randn(2, 3, 2)
-    before = stack.predict(x)
-    losses, outputs = stack.step(x, y)
-    torch.testing.assert_close(outputs, before)
-    torch.testing.assert_close(losses, (before - y).square().mean((1, 2)))
-    assert not torch.allclose(stack.predict(x), before)
-
-
-@pytest.mark.parametrize("make", [chain, conv_net, dropout_net], ids=lambda make: make.__name__)
-def test_prediction_leaves_no_trace(make: Make) -> None:
-    nets, shape = [make() for _ in range(2)], shape_of(make)
-    stacks = [
-        neoteny.stack(nets, SGD(0.1), ContinualBackprop(0.2, 1), example=torch.zeros(1, *shape)) for _ in range(2)
-    ]
-    data, targets = torch.randn(20, 2, 3, *shape), torch.randn(20, 2, 3, 2)
-    for x, y in zip(data, targets, strict=True):
-        stacks[1].predict(torch.randn(2, 7, *shape))
-        assert torch.equal(stacks[0].step(x, y).losses, stacks[1].step(x, y).losses)
-
-
-def test_a_loss_of_ones_own_is_mapped_over_the_runs() -> None:
-    nets = [chain() for _ in range(3)]
-    own = neoteny.stack(nets, SGD(0.1), loss=lambda output, target: (output - target).square().mean())
-    named = neoteny.stack(nets, SGD(0.1), loss="mse")
-    data, targets = torch.randn(10, 3, 2, 4), torch.randn(10, 3, 2, 2)
-    torch.testing.assert_close(train(own, data, targets), train(named, data, targets), rtol=1e-13, atol=0)
-
-
-# ------------------------------------------------------------------------------------------------------ checkpoints
-
-
-def save_and_load(state: dict[str, Any]) -> dict[str, Any]:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
-
-
-@pytest.mark.parametrize("methods", FIVE, ids=["sgd", "adam"])
-@pytest.mark.parametrize("make", [chain, norm_net, dropout_net], ids=lambda make: make.__name__)
-def test_a_stack_resumed_from_a_file_continues_bit_identically(make: Make, methods: list[Method]) -> None:
-    nets, shape = [make() for _ in range(5)], shape_of(make)
-    data, targets = torch.randn(60, 5, 2, *shape), torch.randn(60, 5, 2, 2)
-    stack = neoteny.stack(nets, *methods, example=data[0, 0], seeds=[9, 8, 7, 6, 5])
-    train(stack, data[:30], targets[:30])
-    saved = save_and_load(stack.state_dict())
-    losses = train(stack, data[30:], targets[30:])
-
-    fresh = neoteny.stack([make() for _ in range(5)], *methods, example=data[0, 0], seeds=[0] * 5)
-    fresh.load_state_dict(saved)
-    assert torch.equal(train(fresh, data[30:], targets[30:]), losses)
-    for name, value in stack.state_dict()["tensors"].items():
-        assert torch.equal(fresh.state_dict()["tensors"][name], value)
-    for name, counts in stack.replaced.items():
-        assert torch.equal(fresh.replaced[name], counts)
-
-
-@pytest.mark.parametrize("methods", FIVE, ids=["sgd", "adam"])
-@pytest.mark.parametrize("when", [0, 10], ids=["at-the-start", "after-some-steps"])
-def test_a_running_stack_can_go_back_to_an_earlier_state(methods: list[Method], when: int) -> None:
-    data, targets = torch.randn(30, 5, 2, 4), torch.randn(30, 5, 2, 2)
-    stack = neoteny.stack([chain() for _ in range(5)], *methods, example=data[0, 0])
-    for x, y in zip(data[:when], targets[:when], strict=True):
-        stack.step(x, y)
-    saved = save_and_load(stack.state_dict())
-    losses = train(stack, data, targets)
-    stack.load_state_dict(saved)
-    assert torch.equal(train(stack, data, targets), losses)
-
-
-# ------------------------------------------------------------------------------------------------------- bad input
-
-
-def make_stack(*methods: Method | Any, runs: int = 3, **options: Any) -> neoteny.Stack:
-    return neoteny.stack([chain() for _ in range(runs)], *methods, **{"example": torch.zeros(1, 4), **options})
-
-
-def test_the_wrong_number_of_seeds_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 modules, but 2 seeds"):
-        make_stack(SGD(0.1), seeds=[1, 2])
-
-
-@pytest.mark.parametrize(
-    "methods",
-    [(), (ContinualBackprop(),), (ContinualBackprop(), SGD(0.1)), (SGD(0.1), Adam(0.1))],
-    ids=["nothing", "none", "last", "two"],
-)
-def test_a_stack_needs_exactly_one_optimizer_first(methods: tuple[Method, ...]) -> None:
-    with pytest.raises(ValueError, match="exactly one optimizer, as the first method"):
-        make_stack(*methods)
-
-
-def test_a_torch_optimizer_is_refused_as_a_method() -> None:
-    with pytest.raises(TypeError, match="A torch optimizer cannot drive a stack"):
-        make_stack(torch.optim.SGD(chain().parameters(), lr=0.1))
-
-
-def test_torchs_dropout_is_refused_by_name() -> None:
-    nets = [nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Dropout(0.1), nn.Linear(5, 2)) for _ in range(2)]
-    with pytest.raises(ValueError, match=r"2 \(Dropout\).*neoteny\.nets\.Dropout"):
-        neoteny.stack(nets, SGD(0.1))
-
-
-@pytest.mark.parametrize("other", [lambda: nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 2)), OwnForward])
-def test_mismatched_architectures_are_refused(other: Make) -> None:
-    with pytest.raises(ValueError, match="one architecture; module 1 differs from module 0"):
-        neoteny.stack([chain(), other()], SGD(0.1))
-
-
-def test_architectures_that_differ_only_in_an_activation_are_refused() -> None:
-    nets = [nn.Sequential(nn.Linear(4, 5), act, nn.Linear(5, 2)) for act in (nn.ReLU(), nn.Tanh())]
-    with pytest.raises(ValueError, match="one architecture; module 1 differs from module 0"):
-        neoteny.stack(nets, SGD(0.1))
-
-
-def test_no_modules_at_all_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"at least one nn\.Module"):
-        neoteny.stack([], SGD(0.1))
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 4), (4,), (3,)])
-def test_inputs_without_one_batch_a_run_are_refused(shape: tuple[int, ...]) -> None:
-    stack = make_stack(SGD(0.1))
-    with pytest.raises(ValueError, match=r"Expected inputs of shape \(3, batch, \.\.\.\)"):
-        stack.step(torch.zeros(shape), torch.zeros(3, 3, 2))
-    with pytest.raises(ValueError, match=r"Expected inputs of shape \(3, batch, \.\.\.\)"):
-        stack.predict(torch.zeros(shape))
-
-
-def test_targets_that_would_broadcast_are_refused() -> None:
-    nets = [nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1)) for _ in range(3)]
-    stack = neoteny.stack(nets, SGD(0.1))
-    with pytest.raises(ValueError, match="targets"):
-        stack.step(torch.zeros(3, 3, 4), torch.zeros(3, 3))
-
-
-def test_sequences_of_hyperparameters_need_one_value_a_run() -> None:
-    with pytest.raises(ValueError, match=r"one value a run \(3\); got 2"):
-        make_stack(SGD(0.1), ContinualBackprop((0.1, 0.2)))
-    with pytest.raises(ValueError, match=r"one value a run \(3\); got 4"):
-        make_stack(Adam((0.1, 0.2, 0.3, 0.4)))
-    with pytest.raises(ValueError, match="must be of one length"):
-        make_stack(SGD(0.1), ContinualBackprop((0.1, 0.2, 0.3), (1, 2)))
-
-
-def test_methods_on_units_need_an_example() -> None:
-    with pytest.raises(ValueError, match=r"needs example="):
-        make_stack(SGD(0.1), ContinualBackprop(), example=None)
-
-
-def test_an_unknown_loss_is_refused() -> None:
-    with pytest.raises(ValueError, match="loss must be 'mse', 'cross_entropy' or a function"):
-        make_stack(SGD(0.1), loss="huber")
-
-
-def test_a_run_with_other_initial_weights_is_named() -> None:
-    nets = [chain() for _ in range(3)]
-    with torch.no_grad():
-        nets[2].get_submodule("0").weight.mul_(10)
-    with pytest.raises(ValueError, match="run 2, 0: the initial distribution"):
-        neoteny.stack(nets, SGD(0.1), ContinualBackprop(), example=torch.zeros(1, 4))
-    neoteny.stack(nets, SGD(0.1), ContinualBackprop(), example=torch.zeros(1, 4), trained=True)
-
-
-@pytest.mark.parametrize("wrong", ["methods", "model", "runs", "something"])
-def test_a_state_dict_of_another_stack_is_refused_and_changes_nothing(wrong: str) -> None:
-    stack = make_stack(SGD(0.1), ContinualBackprop(0.1, 0))
-    stack.step(torch.randn(3, 2, 4), torch.randn(3, 2, 2))
-    before = copy.deepcopy(stack.state_dict())
-    other: Any = {
-        "methods": lambda: make_stack(SGD(0.2), ContinualBackprop(0.1, 0)).state_dict(),
-        "model": lambda: neoteny.stack(
-            [OwnForward() for _ in range(3)], SGD(0.1), ContinualBackprop(0.1, 0), example=torch.zeros(1, 4)
-        ).state_dict(),
-        "runs": lambda: make_stack(SGD(0.1), ContinualBackprop(0.1, 0), runs=2).state_dict(),
-        "something": lambda: {"weights": torch.zeros(3)},
-    }[wrong]()
-    with pytest.raises(ValueError, match=r"[Ee]xpected"):
-        stack.load_state_dict(other)
-    after = stack.state_dict()
-    for key in ("tensors", "states", "seeds"):
-        torch.testing.assert_close(after[key], before[key], rtol=0, atol=0)

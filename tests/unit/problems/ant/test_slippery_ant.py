@@ -1,97 +1,27 @@
-"""The Slippery Ant: gymnasium's checker, friction that really changes, a clock and a state that go on bit by bit."""
+"""The Slippery Ant as gymnasium sees it, its options, and what is refused."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import io
 import math
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from neoteny.problems import SlipperyAnt
-from neoteny.problems.ant.friction import draw_friction
 from neoteny.problems.ant.problem import LATER_VERSION
 from neoteny.problems.data.files import DataError
 from neoteny.problems.problem import SimulationError
+from support.ants import REST, actions, go
 
 gymnasium = pytest.importorskip("gymnasium", reason="the Slippery Ant is an environment of gymnasium")
-
 from gymnasium.error import ClosedEnvironmentError  # noqa: E402
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from neoteny.problems.ant.env import ENVIRONMENT, SlipperyAntEnv  # noqa: E402
-
-REST = np.zeros(8, dtype=np.float32)
-RANGE = (1e-4, 1e4)
-
-
-@pytest.fixture(params=["pybullet", "mujoco"])
-def simulator(request: pytest.FixtureRequest) -> str:
-    pytest.importorskip(request.param, reason=f"{request.param} is an optional simulator")
-    return request.param
-
-
-@pytest.fixture
-def make(simulator: str) -> Iterator[Any]:
-    made: list[SlipperyAntEnv] = []
-
-    def make(**options: Any) -> SlipperyAntEnv:
-        made.append(SlipperyAntEnv(simulator=simulator, **options))
-        return made[-1]
-
-    yield make
-    for env in made:
-        env.close()
-
-
-def actions(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(-1.2, 1.2, (count, 8)).astype(np.float32)
-
-
-def slide(simulator: str, friction: float, seconds: float = 0.99, **options: Any) -> tuple[float, float, float]:
-    """An Ant at rest on the floor is pushed to 2 m/s: how far it slid, its last speed, the lowest of its heights."""
-    env = SlipperyAntEnv(simulator, first_friction=friction, episode_steps=10**6, **options)
-    env.reset(seed=0)
-    for _ in range(100):
-        env.step(REST)
-    state = env.state_dict()
-    state["ant"]["velocity"][0] = 2.0
-    env.load_state_dict(state)
-    places = [state["ant"]["position"]]
-    for _ in range(round(seconds / (0.0165 if simulator == "pybullet" else 0.05))):
-        env.step(REST)
-        places.append(env.state_dict()["ant"]["position"])
-    speed = env.state_dict()["ant"]["velocity"][0]
-    env.close()
-    return places[-1][0] - places[0][0], speed, min(place[2] for place in places)
-
-
-def slide_distance(simulator: str, friction: float) -> float:
-    """How far an Ant slides in a second that is pushed to 2 m/s and does nothing."""
-    return slide(simulator, friction)[0]
-
-
-def go(env: SlipperyAntEnv, first: int, last: int) -> str:
-    """A checksum of every bit that steps first to last - 1 give."""
-    digest = hashlib.sha256()
-    for action in actions(last)[first:]:
-        observation, reward, terminated, truncated, info = env.step(action)
-        digest.update(
-            observation.tobytes() + np.float64(reward).tobytes() + repr((terminated, truncated, info)).encode()
-        )
-        if terminated or truncated:
-            digest.update(env.reset()[0].tobytes())
-    return digest.hexdigest()
-
 
 # The environment as gymnasium sees it
 
@@ -187,152 +117,6 @@ def test_a_simulator_that_blows_up_says_so(
 def test_a_step_before_the_first_reset_is_refused(make: Any) -> None:
     with pytest.raises(gymnasium.error.ResetNeeded):
         make().step(REST)
-
-
-# Friction
-
-
-def test_friction_really_changes_and_the_ant_stays_above_the_floor(simulator: str) -> None:
-    ice, standard, glue = (slide(simulator, friction) for friction in (1e-4, 1.5, 1e4))
-    # On ice nothing stops it (PyBullet damps it by 4% a second); at 1.5 (on PyBullet's floor of 0.8: 1.2) it comes to
-    # rest after v^2 / 2 mu g, 0.17 m or 0.14 m; glued to the floor it tilts, but does not get anywhere.
-    assert ice[0] > 1.8
-    assert ice[1] > 1.7
-    assert 0.1 < standard[0] < 0.25
-    assert abs(standard[1]) < 0.1
-    assert -0.01 < glue[0] < 0.06
-    assert min(ice[2], standard[2], glue[2]) > 0.245  # the torso's radius is 0.25
-
-
-def test_friction_that_changes_in_mid_slide_brakes_at_that_step(simulator: str) -> None:
-    change = {"friction_range": (5.0, 5.0), "period_steps": 110, "change": "step"}
-    seconds = 20 * (0.0165 if simulator == "pybullet" else 0.05)
-    assert slide(simulator, 1e-4, seconds, **change)[1] < 0.5
-    assert slide(simulator, 1e-4, seconds, **{**change, "change": "episode"})[1] > 1.7
-
-
-@pytest.mark.parametrize("friction", [1e-4, 1.5, 1e4])
-def test_a_moving_ant_stays_above_the_floor(make: Any, friction: float) -> None:
-    env = make(first_friction=friction)
-    env.reset(seed=1)
-    heights = []
-    for action in actions(200):
-        if any(env.step(action)[2:4]):
-            env.reset()
-        heights.append(env.state_dict()["ant"]["position"][2])
-    assert min(heights) > 0.2
-
-
-def test_friction_depends_on_seed_and_task_alone(make: Any) -> None:
-    one, two, other = make(period_steps=4, episode_steps=3), make(period_steps=4, episode_steps=4), make(period_steps=4)
-    seen: list[list[float]] = []
-    for env, seed, noise in ((one, 5, 1), (two, 5, 2), (other, 6, 1)):
-        env.reset(seed=seed)
-        frictions = []
-        for action in actions(40, noise):
-            *_, terminated, truncated, info = env.step(action)
-            frictions.append(info["friction"])
-            assert info["task"] == env.task == (env.steps - 1) // 4
-            if terminated or truncated:
-                env.reset()
-        seen.append(frictions)
-    first = 1.5 if one.simulator == "pybullet" else 1.0
-    assert seen[0] == seen[1] == [draw_friction(5, step // 4, RANGE, first) for step in range(40)]
-    assert seen[0][:4] == seen[2][:4] == [first] * 4
-    assert not set(seen[0][4:]) & set(seen[2][4:])
-
-
-def test_with_change_at_the_episode_friction_waits_for_its_end(make: Any) -> None:
-    env = make(period_steps=10, episode_steps=8, change="episode")
-    env.reset(seed=2)
-    frictions = []
-    for _ in range(40):
-        *_, truncated, info = env.step(REST)
-        frictions.append(info["friction"])
-        if truncated:
-            env.reset()
-    starts = [step - step % 8 for step in range(40)]
-    first = 1.5 if env.simulator == "pybullet" else 1.0
-    assert frictions == [draw_friction(2, start // 10, RANGE, first) for start in starts]
-
-
-def test_friction_is_log_uniform() -> None:
-    drawn = np.log10([draw_friction(seed, task, RANGE, 1.5) for seed in (0, 9) for task in range(1, 501)])
-    assert -4 <= drawn.min() < -3.9
-    assert 3.9 < drawn.max() <= 4
-    counts, _ = np.histogram(drawn, bins=8, range=(-4, 4))
-    assert counts.min() > 90  # of 125 expected, with a deviation of 10
-
-
-# States
-
-
-def test_a_continuation_is_the_same_to_the_last_bit(make: Any, simulator: str, tmp_path: Path) -> None:
-    options = {"period_steps": 150, "episode_steps": 130}
-    neighbour, env = make(**options), make(**options)
-    neighbour.reset(seed=1)
-    go(neighbour, 0, 30)
-    env.reset(seed=11)
-    parts: list[str] = []
-    files: list[Path] = []
-    for first, last in ((0, 3), (3, 60), (60, 200), (200, 500)):  # in the air, in contact, in a later episode and task
-        parts.append(go(env, first, last))
-        files.append(tmp_path / f"{last}.pt")
-        torch.save(env.state_dict(), files[-1])
-        env.load_state_dict(env.state_dict())
-        neighbour.step(REST)
-    for file, (first, last), expected in zip(files, ((3, 60), (60, 200), (200, 500)), parts[1:], strict=False):
-        resumed = make(**options)
-        resumed.load_state_dict(torch.load(file, weights_only=True))
-        assert go(resumed, first, last) == expected
-    if simulator == "pybullet":  # whose worlds hold more than their states say
-        assert go_elsewhere(files[2], options, 200, 500) == parts[3]
-
-
-def go_elsewhere(file: Path, options: dict[str, Any], first: int, last: int) -> str:
-    """What `go` says in a process of its own; nothing else may be on its stdout, though PyBullet speaks on import."""
-    program = (
-        "import sys, torch; from test_slippery_ant import SlipperyAntEnv, go\n"
-        f"env = SlipperyAntEnv('pybullet', **{options!r}); env.load_state_dict(torch.load({str(file)!r}))\n"
-        f"print(go(env, {first}, {last}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-    )
-    return done.stdout.removesuffix("\n")
-
-
-def test_a_state_is_made_of_plain_values(make: Any) -> None:
-    def check(value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                assert type(key) is str
-                check(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                check(inner)
-        else:
-            assert type(value) in (int, float, str, bool)
-
-    env = make()
-    env.reset(seed=0)
-    env.step(REST)
-    check(env.state_dict())
-    buffer = io.BytesIO()
-    torch.save(env.state_dict(), buffer)
-    buffer.seek(0)
-    assert torch.load(buffer, weights_only=True) == env.state_dict()
-
-
-def test_a_state_of_the_other_simulator_is_refused(make: Any) -> None:
-    env = make()
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"Expected a state of .*; got one of 'brax'"):
-        env.load_state_dict({**env.state_dict(), "simulator": "brax"})
 
 
 # What is refused

@@ -1,0 +1,37 @@
+"""Seeds and comparisons for the tests of problems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from neoteny.problems import PROBLEMS
+
+CPU = torch.device("cpu")
+SEEDS = [7, 3, 2**40 + 1]
+SMALL: dict[str, list[dict[str, Any]]] = {
+    "SlowlyChangingRegression": [
+        {"tasks": 20, "examples_per_task": 50},
+        {"tasks": 20, "examples_per_task": 50, "bits": 20, "slow_bits": 4, "target_units": 7},  # too many to lay out
+        {"tasks": 20, "examples_per_task": 50, "bits": 5, "slow_bits": 5, "target_units": 3},
+    ],
+    "PermutedMNIST": [
+        {"tasks": 20, "examples_per_task": 60, "source": "synthetic"},
+        {"tasks": 20, "examples_per_task": 60, "source": "synthetic", "replacement": True},
+    ],
+    "ContinualImageNet": [
+        {"tasks": 20, "train_images": 6, "test_images": 3, "batch_size": 4, "epochs": 8, "source": "synthetic"},
+    ],
+}
+STREAMS = {name: kind for name, kind in PROBLEMS.items() if not kind.control}
+INSTANCES = [(name, options) for name in sorted(STREAMS) for options in SMALL[name]]
+each_problem = pytest.mark.parametrize(
+    "problem", [PROBLEMS[name](**options) for name, options in INSTANCES], ids=lambda problem: repr(problem)[:60]
+)
+
+
+def equal(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

@@ -1,0 +1,123 @@
+"""trace: examples, declared groups, precisions, devices, and wrong input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neoteny.layers.groups import Port, UnitGroup
+from neoteny.wiring.trace import trace
+from neoteny.wiring.wiring import WiringError
+from support.wiring_checks import checked, outline
+from support.wiring_models import (
+    ActorCritic,
+    ConvNet,
+    FunctionalMLP,
+    ResNet,
+)
+
+
+@pytest.fixture(autouse=True)
+def _seed_and_one_thread() -> Iterator[None]:
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # hundreds of tiny passes: on a busy machine threads cost more than they give
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_examples_as_tuple_and_dict() -> None:
+    class Two(FunctionalMLP):
+        def forward(self, x: Tensor, scale: Tensor, *, flip: bool = False) -> Tensor:
+            return super().forward(x * scale) * (-1 if flip else 1)
+
+    x, scale = torch.randn(3, 5), torch.ones(5)
+    assert len(checked(Two(), (x, scale))) == 2
+    assert len(checked(Two(), {"x": x, "scale": scale, "flip": True})) == 2
+
+
+def test_layers_called_by_keyword() -> None:
+    class Keyword(FunctionalMLP):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc3(input=F.relu(self.fc2(input=F.relu(self.fc1(input=x)))))
+
+    assert len(checked(Keyword(), torch.randn(3, 5))) == 2
+
+
+def test_wrong_input_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"shape \(3, 4\).*pass an example batch") as caught:
+        trace(FunctionalMLP(), torch.randn(3, 4))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        trace(lambda x: x, torch.randn(3, 4))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="norm must be"):
+        trace(FunctionalMLP(), torch.randn(3, 5), norm="layer")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="NaN"):
+        trace(FunctionalMLP(), torch.full((3, 5), torch.nan))
+    with pytest.raises(ValueError, match="no shape yet"):
+        trace(nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2)), torch.randn(3, 5))
+
+
+@pytest.mark.parametrize("model", [nn.Linear(5, 2), nn.Sequential(nn.Linear(5, 2)), nn.ReLU(), nn.GRU(5, 2)])
+def test_models_without_hidden_units(model: nn.Module) -> None:
+    with pytest.raises(ValueError, match="at least one group of hidden units"):
+        trace(model, torch.randn(3, 5))
+
+
+def test_declared_groups_good_and_bad() -> None:
+    model, x = FunctionalMLP(), torch.randn(3, 5)
+    wiring = checked(model, x, groups=[UnitGroup("fc2", "fc3"), UnitGroup(Port("fc1", torch.arange(7)), "fc2")])
+    assert outline(wiring) == [(["fc1"], [], ["fc2"], "fc2"), (["fc2"], [], ["fc3"], "fc3")]
+    with pytest.raises(ValueError, match="did you mean 'fc2'"):
+        trace(model, x, groups=[UnitGroup("fc1", "fcc2")])
+    with pytest.raises(ValueError, match="must lie in"):
+        trace(model, x, groups=[UnitGroup("fc1", Port("fc3", offset=1))])
+    with pytest.raises(WiringError, match="still move"):
+        trace(model, x, groups=[UnitGroup("fc1", Port("fc2", torch.arange(7).flip(0)))])
+    with pytest.raises(WiringError, match="still move"):
+        trace(ActorCritic(), torch.randn(3, 4), groups=[UnitGroup("trunk.2", "actor")])
+    with pytest.raises(TypeError, match="Linear, Conv1d or Conv2d"):
+        trace(nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 2)), x, groups=[UnitGroup("0", "1")])
+    with pytest.raises(TypeError, match="list of neoteny"):
+        trace(model, x, groups=UnitGroup("fc1", "fc2"))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="claimed twice"):
+        trace(model, x, groups=[UnitGroup("fc1", "fc2"), UnitGroup("fc1", "fc2")])
+    model.fc2.weight.requires_grad_(False)
+    with pytest.raises(WiringError, match="frozen"):
+        trace(model, x, groups=[UnitGroup("fc1", "fc2")])
+
+
+def test_a_declared_norm_is_read_in_the_right_place_and_noted() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.LayerNorm(6), nn.Linear(6, 2))
+    wiring = checked(model, torch.randn(3, 4), groups=[UnitGroup("0", "3", "2")])
+    assert wiring.groups[0].read == "2"
+    assert "accepted" in wiring.groups[0].notes[0]
+    with pytest.raises(WiringError, match="still move"):
+        trace(model, torch.randn(3, 4), groups=[UnitGroup("0", "3")])
+
+
+def test_a_compiled_model_is_looked_through() -> None:
+    model = FunctionalMLP()
+    compiled = torch.compile(model)
+    assert [g.name for g in trace(compiled, torch.randn(3, 5))] == ["fc1", "fc2"]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    model = nn.Sequential(
+        nn.Linear(4, 6), nn.ReLU(), nn.BatchNorm1d(6), nn.Linear(6, 300), nn.Tanh(), nn.Linear(300, 2)
+    )
+    wiring = checked(model.to(dtype), torch.randn(3, 4, dtype=dtype))
+    assert outline(wiring) == [(["0"], ["2"], ["3"], "2"), (["3"], [], ["5"], "5")]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda() -> None:
+    wiring = checked(ResNet().cuda(), torch.randn(2, 3, 16, 16, device="cuda"))
+    assert len(wiring) == 8
+    assert len(checked(ConvNet().cuda(), torch.randn(2, 3, 32, 32, device="cuda"))) == 5

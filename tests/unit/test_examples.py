@@ -7,20 +7,15 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from neoteny import experiments
 from neoteny.cli import parser as cli
-from neoteny.report.claim import Outcome
-from support.experiment_worlds import World
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo.py"
-EXPERIMENTS = sorted(path for path in (ROOT / "examples").glob("*.py") if "def sweep(" in path.read_text())
-SCRIPTS = sorted(path for path in (ROOT / "examples").glob("*.py") if path not in EXPERIMENTS)
+SCRIPTS = sorted(path for path in (ROOT / "examples").glob("*.py") if path != DEMO)
 SHOW_REPLACED = ("any_module.py", "drop_in.py")
 
 
@@ -86,51 +81,6 @@ def test_the_demo_is_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "[inconclusive]" in printed or "[holds]" in printed  # the verdicts
     assert printed.rstrip().endswith("report.html")  # the path of the page
     assert "examples/demo.py" in (ROOT / "Makefile").read_text()
-
-
-@pytest.mark.parametrize("path", [path for path in EXPERIMENTS if path != DEMO], ids=lambda path: path.name)
-def test_other_experiment_files_run_and_report(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    assert cli.main(["run", str(path), "--scale", "smoke", "--out", str(out), "--jobs", "1"]) == 0
-    assert cli.main(["report", str(out)]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("report.html")
-
-
-STAND_IN = World(
-    "accuracy",
-    [
-        ("BP", {"step_size": 0.03}, (0.90, 0.80, 0.74, 0.70, 0.70)),
-        ("BP", {"step_size": 0.01}, (0.80, 0.88, 0.90, 0.84, 0.79, 0.785, 0.785)),
-        ("BP", {"step_size": 0.003}, (0.75, 0.80, 0.84, 0.86, 0.82, 0.79, 0.785)),
-        ("BP", {"step_size": 0.001}, (0.6, 0.7)),
-        ("BP", {"step_size": 0.1}, (0.5,)),
-        ("L2", {"step_size": 0.03, "l2": 3e-6}, (0.85, 0.84, 0.82)),
-        ("S&P", {"step_size": 0.01, "l2": 1e-5, "noise_std": 1e-5}, (0.85, 0.85, 0.84)),
-        ("CBP", {"step_size": 0.01, "replacement_rate": 3e-4}, (0.86, 0.89, 0.92)),
-        ("Linear", {"step_size": 0.001}, (0.77,)),
-        ("Linear", {"step_size": 0.003}, (0.75,)),
-        ("Linear", {"step_size": 0.01}, (0.72,)),
-    ],
-    tasks=80,
-    quiet=0.002,
-    loud=0.8,
-)
-"""Results of examples/imagenet_stand_in.py in which every claim of the paper holds."""
-
-
-def test_the_stand_in_runs_all_that_its_claims_look_for() -> None:
-    experiment = experiments.load(str(ROOT / "examples" / "imagenet_stand_in.py"))
-    sweep = experiment.sweep("paper")
-    made = {(setting.method, *sorted(setting.details.items())) for setting in sweep.settings}
-    assert made == {(method, *sorted(details.items())) for method, details, _ in STAND_IN.settings}
-    frame = replace(STAND_IN, tasks=sweep.problem.tasks).frame(runs=sweep.runs)
-    for claim in experiment.claims:
-        verdict = claim.judge(frame)
-        assert verdict.outcome is Outcome.HOLDS, f"{claim.name}: {verdict.evidence}"
-    first, whole, methods = experiment.figure(frame)
-    assert 16 <= len(whole.series[0].x) <= 32
-    for chart in (first, whole, methods):
-        assert chart.series[-1].name == "linear baseline"
 
 
 def guide_block(name: str) -> str:

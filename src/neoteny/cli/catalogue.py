@@ -20,10 +20,13 @@ Lines = list[tuple[str, str]]
 _SOURCE = Path(experiments.__file__).parents[2]
 
 
-def list_experiments() -> Lines:
-    """The experiments with their titles."""
-    modules = ((name, experiments.module_of(name)) for name in experiments.NAMES)
-    return [(name, _first_line(_parse(module)).rstrip(".")) for name, module in modules]
+def list_experiments() -> dict[str, Lines]:
+    """The experiments with their titles: those of the paper, and our own."""
+    groups = {"paper's experiment": experiments.NAMES, "our own experiment": experiments.VARIANTS}
+    return {
+        group: [(name, _first_line(_parse(experiments.module_of(name))).rstrip(".")) for name in names]
+        for group, names in groups.items()
+    }
 
 
 def list_things() -> dict[str, Lines]:

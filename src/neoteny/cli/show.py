@@ -26,9 +26,11 @@ def command_list(options: argparse.Namespace) -> int:
     """Everything that has a name."""
     from neoteny.cli.catalogue import list_experiments, list_things
 
-    print(render(["experiment", "what it shows"], list_experiments()))
-    for kind, lines in list_things().items():
-        print("\n" + render([kind, "what it is"], lines))
+    tables = [
+        *(render([group, "what it shows"], lines) for group, lines in list_experiments().items()),
+        *(render([kind, "what it is"], lines) for kind, lines in list_things().items()),
+    ]
+    print("\n\n".join(tables))
     return 0
 
 
@@ -204,10 +206,10 @@ def find_experiment(results: Results) -> Experiment:
     """The experiment of a results folder: the package's, or the copy of the user's file beside the results."""
     from neoteny import experiments
 
-    copied = results.root / "experiment.py"
-    if not copied.exists():
-        return experiments.load(results.about["experiment"])
-    return experiments.load(str(copied), results.about["experiment"], results.plan()["folder"])
+    name, copied = results.about["experiment"], results.root / "experiment.py"
+    if name in experiments.VARIANTS or not copied.exists():  # variants were files once: their old folders have a copy
+        return experiments.load(name)
+    return experiments.load(str(copied), name, results.plan()["folder"])
 
 
 def require(*packages: str) -> None:

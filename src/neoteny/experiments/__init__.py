@@ -1,7 +1,6 @@
 """Experiments, one file each: `sweep(scale)`, `figure(frame)` and `claims`.
 
-A file of this folder is an experiment if it has a `sweep`; its name with dashes is the experiment's name. A user's own
-file works in the same way: `neoteny run my_experiment.py`.
+`NAMES` are those of the paper, `VARIANTS` our own. A user's file works in the same way: `neoteny run my_experiment.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from neoteny.report.claim import Claim, Unchecked, Verdict
     from neoteny.suite.sweep import Sweep
 
-_HOMES = {
+_PAPER = {
     "scr-activations": "regression.activations",
     "scr-cbp": "regression.cbp",
     "scr-utilities": "regression.utilities",
@@ -39,11 +38,23 @@ _HOMES = {
     "ant-utilities": "ant.utilities",
     "ant-sweep": "ant.sweep",
 }
-NAMES = tuple(_HOMES)
+NAMES = tuple(_PAPER)
+"""The paper's experiments."""
+VARIANTS = (
+    "hundred-units",
+    "hundred-units-change",
+    "two-thousand-units",
+    "eight-hundred-tasks",
+    "cbp-variants",
+    "scr-variants",
+    "imagenet-stand-in",
+)
+"""Experiments of our own: the paper's with other sizes or settings."""
+_MODULES = {**_PAPER, **{name: f"variants.{name.replace('-', '_')}" for name in VARIANTS}}
 
 
 class ExperimentError(ValueError):
-    """No such experiment, or a file that is none."""
+    """Unknown experiment, or a file that does not define one."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ class Experiment:
 
 def module_of(name: str) -> str:
     """The module of a named experiment."""
-    return f"neoteny.experiments.{_HOMES[name]}"
+    return f"neoteny.experiments.{_MODULES[name]}"
 
 
 def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
@@ -105,7 +116,7 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
         name: instead of the file's own.
         folder: where the file came from, if it is a copy; what it imports from there is found.
     """
-    if name_or_path in NAMES:
+    if name_or_path in _MODULES:
         module = importlib.import_module(module_of(name_or_path))
         return _read(module, name_or_path, None)
     path = Path(name_or_path)
@@ -116,8 +127,8 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
     from neoteny.suite.sweep import nearest
 
     raise ExperimentError(
-        f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, list(NAMES))} Known are {', '.join(NAMES)}; or "
-        "give the path of a Python file."
+        f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, list(_MODULES))} Known are "
+        f"{', '.join(_MODULES)}; or give the path of a Python file."
     )
 
 

@@ -1,8 +1,7 @@
-"""Claims of the suite's experiments judged on other runs: narrower networks, fewer tasks, another folder.
+"""Claims of the paper's experiments checked on other runs: narrower networks, fewer tasks, another folder.
 
-A user's experiment file (`examples/hundred_units.py`) borrows the claims that its runs can speak to, with their
-statements and checks, and sets those aside that it cannot. A borrowed claim is called by its experiment and its name
-there: "mnist-methods/cbp-best".
+A variant such as `hundred-units` reuses the claims that its runs can test, with their statements and checks, and omits
+the others. A reused claim is named by its experiment and its name there: "mnist-methods/cbp-best".
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from neoteny.experiments import load
 from neoteny.experiments.scales import scale_of
-from neoteny.report.claim import Claim, Unchecked
+from neoteny.report.claim import Claim, Unchecked, Verdict
 from neoteny.suite.sweep import nearest
 
 if TYPE_CHECKING:
@@ -23,48 +22,49 @@ Restrict = Callable[["pd.DataFrame"], "pd.DataFrame"]
 
 
 def as_paper(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows under the paper's scale, whose values of hyperparameters claims then look for; smoke runs stay such."""
+    """The rows with the paper's scale, so that claims look for its hyperparameters; smoke runs stay as they are."""
     return frame if scale_of(frame) == "smoke" else frame.assign(scale="paper")
 
 
-def borrow(
+def reuse(
     experiment: str,
     restrict: Restrict = as_paper,
     only: Sequence[str] = (),
     without: Sequence[str] = (),
     claims: Sequence[Claim] = (),
 ) -> tuple[Claim, ...]:
-    """Claims of an experiment, judged on the rows that `restrict` gives, whatever scale they were limited to.
+    """Claims of an experiment, checked on the rows that `restrict` gives, at any scale.
 
     Args:
         experiment: its name.
-        restrict: the rows to judge them on; all, under the paper's scale, if not given.
-        only: names of the claims to take; all if empty.
-        without: names of claims to leave.
-        claims: the experiment's claims in another form, as `mnist_step_size.claims_at` gives them.
+        restrict: from all rows to those that the claims are checked on; by default all, with the paper's scale.
+        only: names of the claims to reuse; all if empty.
+        without: names of claims to leave out.
+        claims: the experiment's claims in another form, as `mnist.step_size.claims_at` gives them.
     """
     _check(experiment, [*only, *without])
-    kept = [claim for claim in claims or load(experiment).claims if claim.name not in without]
     once = _remember(restrict)
-    return tuple(_lend(experiment, claim, once) for claim in kept if not only or claim.name in only)
+    return tuple(
+        Claim(f"{experiment}/{claim.name}", claim.statement, claim.source, _compose(claim, once))
+        for claim in claims or load(experiment).claims
+        if claim.name not in without and (not only or claim.name in only)
+    )
 
 
-def set_aside(experiment: str, names: Sequence[str], reason: str) -> tuple[Unchecked, ...]:
-    """Claims of an experiment that these runs cannot speak to, with the reason."""
+def omit(experiment: str, names: Sequence[str], reason: str) -> tuple[Unchecked, ...]:
+    """Claims of an experiment that these runs cannot test, with the reason."""
     _check(experiment, names)
     return tuple(
         Unchecked(claim.statement, claim.source, reason) for claim in load(experiment).claims if claim.name in names
     )
 
 
-def _lend(experiment: str, claim: Claim, restrict: Restrict) -> Claim:
-    return Claim(
-        f"{experiment}/{claim.name}", claim.statement, claim.source, lambda frame: claim.check(restrict(frame))
-    )
+def _compose(claim: Claim, restrict: Restrict) -> Callable[[pd.DataFrame], Verdict]:
+    return lambda frame: claim.check(restrict(frame))
 
 
 def _remember(restrict: Restrict) -> Restrict:
-    """Restrict a frame once: all claims of an experiment are judged on it one after another."""
+    """Keep the latest result: all claims of an experiment are checked on the same frame."""
     latest: list[pd.DataFrame] = []
 
     def restrict_once(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from entries import Entry, Picture
-from keeping import EvidenceError
 from matplotlib.figure import Figure
 from PIL import Image
-from summary import Summary
 
+from neoteny.publish.entries import Entry, Picture
+from neoteny.publish.keep import EvidenceError
+from neoteny.publish.summary import Summary
 from neoteny.report.axes import prepare
 from neoteny.report.chart import Chart
 from neoteny.report.figures import draw_figure

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
-import importlib
 import json
 import re
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from neoteny import experiments
 from neoteny.cli import parser as cli
+from neoteny.publish import docs
+from neoteny.publish.__main__ import main
+from neoteny.publish.docs import publish
+from neoteny.publish.entries import ENTRIES, NEEDS, Picture
+from neoteny.publish.keep import LARGEST_EVIDENCE, _refuse_paths, find_kept, keep, measure
+from neoteny.publish.pages import find, write_overview, write_verdicts
+from neoteny.publish.pictures import choose_pictures
+from neoteny.publish.summary import Judged, Summary, _record, read_summary
 from neoteny.report.claim import above, all_of, below
 from neoteny.report.statistics import estimate
 from neoteny.suite.store.results import Results
@@ -34,21 +37,8 @@ WHOLE = [
 ]
 """Folders whose tables are kept, each with the summaries of its views."""
 SMALL = "eight-hundred-tasks"
-"""Kept whole, from a file of examples/, two runs: what the tests of keeping take."""
+"""Kept whole, two runs: what the tests of keeping take."""
 QUICK = (SMALL, "hundred-units-change")
-MODULES = ("entries", "summary", "keeping", "pages", "pictures", "publish")
-
-
-@pytest.fixture(scope="module")
-def publish() -> Iterator[ModuleType]:
-    """The script, which finds the files beside it as it does when it is run."""
-    sys.path.insert(0, str(EVIDENCE))
-    try:
-        yield importlib.import_module("publish")
-    finally:
-        sys.path.remove(str(EVIDENCE))
-        for name in MODULES:
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -64,8 +54,6 @@ def root(tmp_path: Path) -> Path:
     for name in ("progress/0.json", "locks/0.lock", "checkpoints/0/state.pt", "report.html", ".create.lock"):
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_text("{}")
-    (tmp_path / "examples").mkdir()
-    shutil.copy(ROOT / "examples" / "eight_hundred_tasks.py", tmp_path / "examples")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "results.md").write_text(
         "# Results\n\n<!-- claims: begin -->\nold\n<!-- claims: end -->\n\n"
@@ -89,18 +77,17 @@ def copy_docs(to: Path) -> None:
             shutil.copy(summary, to / "evidence" / name)
 
 
-def test_the_pages_are_what_the_kept_evidence_says(publish: ModuleType, tmp_path: Path) -> None:
+def test_the_pages_are_what_the_kept_evidence_says(tmp_path: Path) -> None:
     copy_docs(tmp_path)
-    publish.publish(tmp_path, figures=False)
+    publish(tmp_path, figures=False)
     for name in ("claims.md", "results.md"):
         written, found = ((one / "docs" / name).read_text() for one in (tmp_path, ROOT))
-        assert written == found, f"docs/{name} is not what evidence/ says; run python evidence/publish.py"
-    assert publish.publish(tmp_path, figures=False) == []
+        assert written == found, f"docs/{name} is not what evidence/ says; run python -m neoteny.publish"
+    assert publish(tmp_path, figures=False) == []
 
 
-def test_every_claim_of_the_suite_has_a_verdict_or_says_what_it_would_take(publish: ModuleType) -> None:
-    needs = sys.modules["entries"].NEEDS
-    assert set(needs) == set(experiments.NAMES)
+def test_every_claim_of_the_suite_has_a_verdict_or_says_what_it_would_take() -> None:
+    assert set(NEEDS) == set(experiments.NAMES)
     page = (ROOT / "docs" / "claims.md").read_text()
     overview = (ROOT / "docs" / "results.md").read_text().partition("<!-- claims: end -->")[0]
     words = {"**holds**", "**does not hold**", "inconclusive", "not tested"}
@@ -114,7 +101,7 @@ def test_every_claim_of_the_suite_has_a_verdict_or_says_what_it_would_take(publi
             assert source.strip() == claim.source
             assert verdict.strip() in words
             if verdict.strip() == "not tested":
-                assert needs[name] in measured
+                assert NEEDS[name] in measured
             else:
                 assert scale.strip()
                 assert re.search(r"\d", measured), f"{name}, {claim.name}: a verdict without a number"
@@ -125,8 +112,8 @@ def test_every_claim_of_the_suite_has_a_verdict_or_says_what_it_would_take(publi
             assert remark.reason.rstrip(".") in section
 
 
-def test_entries_name_what_exists(publish: ModuleType) -> None:
-    entries = publish.ENTRIES
+def test_entries_name_what_exists() -> None:
+    entries = ENTRIES
     assert len({entry.name for entry in entries}) == len(entries)
     summaries = {(entry.folder, entry.summary): entry for entry in entries}
     assert len(summaries) == len(entries)
@@ -135,27 +122,27 @@ def test_entries_name_what_exists(publish: ModuleType) -> None:
     assert len(set(files)) == len(files)
     for entry in entries:
         assert set(entry.judges) <= set(experiments.NAMES)
-        assert (ROOT / entry.run).is_file() if entry.own_file else entry.run in experiments.NAMES
+        assert entry.run in (*experiments.NAMES, *experiments.VARIANTS)
         first = next(one for one in entries if one.folder == entry.folder)
         assert (first.name, first.run) == (entry.folder, entry.run)
 
 
-def test_what_is_kept_is_small_names_no_machine_and_is_drawn(publish: ModuleType) -> None:
-    keeping = sys.modules["keeping"]
-    assert keeping.measure(EVIDENCE) <= keeping.LARGEST_EVIDENCE
+def test_what_is_kept_is_small_names_no_machine_and_is_drawn() -> None:
+    assert measure(EVIDENCE) <= LARGEST_EVIDENCE
     figures = ROOT / "docs" / "figures"
-    assert sum(path.stat().st_size for path in figures.iterdir()) <= publish.LARGEST_FIGURES
-    for entry in publish.ENTRIES:
-        summary = keeping.find_kept(ROOT, entry)
+    assert sum(path.stat().st_size for path in figures.iterdir()) <= docs.LARGEST_FIGURES
+    for entry in ENTRIES:
+        summary = find_kept(ROOT, entry)
         if summary is None:
             continue
-        keeping._refuse_paths(EVIDENCE / entry.folder, entry.folder)
-        for picture in publish.choose_pictures(entry, summary):
+        _refuse_paths(EVIDENCE / entry.folder, entry.folder)
+        for picture in choose_pictures(entry, summary):
             assert (figures / f"{picture.file}.png").is_file()
-        if entry.own_file and keeping.is_whole(ROOT, entry):
-            copied = (EVIDENCE / entry.folder / "experiment.py").read_text()
-            again = f"python evidence/publish.py --keep {entry.folder}"
-            assert copied == (ROOT / entry.run).read_text(), f"{entry.run} has changed since; {again}"
+
+
+def test_evidence_holds_data_alone() -> None:
+    files = [path for path in EVIDENCE.rglob("*") if not path.is_dir() and "locks" not in path.parts]
+    assert not [path for path in files if path.is_symlink() or path.suffix == ".py"]
 
 
 @pytest.mark.parametrize(
@@ -163,45 +150,43 @@ def test_what_is_kept_is_small_names_no_machine_and_is_drawn(publish: ModuleType
     [one if one[0] in QUICK else pytest.param(*one, marks=pytest.mark.slow) for one in WHOLE],
 )
 def test_kept_verdicts_are_those_that_the_command_prints(
-    publish: ModuleType, folder: str, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: str, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (entry,) = [one for one in publish.ENTRIES if (one.folder, one.summary) == (folder, file)]
+    (entry,) = [one for one in ENTRIES if (one.folder, one.summary) == (folder, file)]
     monkeypatch.chdir(ROOT)
     assert cli.main(["claims", f"evidence/{folder}", *entry.view_options]) == 0
     printed = capsys.readouterr().out
-    summary = sys.modules["summary"].read_summary(EVIDENCE / folder / file)
+    summary = read_summary(EVIDENCE / folder / file)
     for one in summary.verdicts:
         assert f"[{one.outcome}] {one.statement} ({one.source})\n    {one.evidence}\n" in printed
     assert len(re.findall(r"^\[", printed, re.M)) == len(summary.verdicts)
 
 
-def test_keeping_leaves_out_what_only_a_run_needs_and_names_no_path(publish: ModuleType, root: Path) -> None:
-    entry = next(entry for entry in publish.ENTRIES if entry.name == SMALL)
-    kept = publish.keep(root, [entry])
+def test_keeping_leaves_out_what_only_a_run_needs_and_names_no_path(root: Path) -> None:
+    entry = next(entry for entry in ENTRIES if entry.name == SMALL)
+    kept = keep(root, [entry])
     assert kept == root / "evidence" / SMALL
     assert {path.name for path in kept.iterdir()} == {
         "experiment.json",
-        "experiment.py",
         "parts",
         "plan.json",
         "summary.json",
     }
     plan = json.loads((kept / "plan.json").read_text())
-    assert plan["command"] == f"neoteny run examples/eight_hundred_tasks.py --scale paper --out results/{SMALL}"
-    assert plan["folder"] == "examples"
-    assert (kept / "experiment.py").read_text() == (root / "examples" / "eight_hundred_tasks.py").read_text()
+    assert plan["command"] == f"neoteny run eight-hundred-tasks --scale paper --out results/{SMALL}"
+    assert plan["folder"] == ""
     assert Results.open(kept).frame().equals(Results.open(root / "results" / SMALL).frame())
     assert "elsewhere" not in (kept / "summary.json").read_text()
     before = read_all(kept)
     shutil.rmtree(root / "results")
-    publish.keep(root, [entry])  # from what is kept
+    keep(root, [entry])  # from what is kept
     assert read_all(kept) == before
 
 
-def test_publishing_twice_changes_nothing_and_leaves_prose_alone(publish: ModuleType, root: Path) -> None:
-    entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries)
-    changed = publish.publish(root, entries)
+def test_publishing_twice_changes_nothing_and_leaves_prose_alone(root: Path) -> None:
+    entries = [entry for entry in ENTRIES if entry.name == SMALL]
+    keep(root, entries)
+    changed = publish(root, entries)
     assert {path.name for path in changed} == {
         "claims.md",
         "results.md",
@@ -213,100 +198,97 @@ def test_publishing_twice_changes_nothing_and_leaves_prose_alone(publish: Module
     assert "\nWritten by hand.\n" in page
     assert "\nold\n" not in page
     assert "fewer than 3 runs" in page.partition("verdicts")[2]
-    assert publish.publish(root, entries) == []
+    assert publish(root, entries) == []
     assert read_all(root / "docs") == before
 
 
-def test_of_a_large_folder_the_summary_says_the_same(publish: ModuleType, root: Path) -> None:
-    entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries)
-    publish.publish(root, entries)
+def test_of_a_large_folder_the_summary_says_the_same(root: Path) -> None:
+    entries = [entry for entry in ENTRIES if entry.name == SMALL]
+    keep(root, entries)
+    publish(root, entries)
     before = read_all(root / "docs")
-    kept = publish.keep(root, entries, largest_whole=1000)
+    kept = keep(root, entries, largest_whole=1000)
     assert [path.name for path in kept.iterdir()] == ["summary.json"]
-    assert publish.publish(root, entries) == []
+    assert publish(root, entries) == []
     assert read_all(root / "docs") == before
 
 
-def test_a_path_of_this_machine_is_not_published(publish: ModuleType, root: Path) -> None:
-    entry = next(entry for entry in publish.ENTRIES if entry.name == SMALL)
+def test_a_path_of_this_machine_is_not_published(root: Path) -> None:
+    entry = next(entry for entry in ENTRIES if entry.name == SMALL)
     path = root / "results" / SMALL / "experiment.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "data": "/home/somebody/mnist"}))
     with pytest.raises(ValueError, match=r"experiment\.json of .* names a path .*'/home/somebody/mnist'"):
-        publish.keep(root, [entry])
+        keep(root, [entry])
     assert not list((root / "evidence").iterdir())
 
 
 def test_figures_above_the_limit_are_refused_before_anything_is_written(
-    publish: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries)
+    entries = [entry for entry in ENTRIES if entry.name == SMALL]
+    keep(root, entries)
     before = read_all(root / "docs")
-    monkeypatch.setattr(publish, "LARGEST_FIGURES", 1000)
+    monkeypatch.setattr(docs, "LARGEST_FIGURES", 1000)
     with pytest.raises(ValueError, match="of at most 1,000; nothing was written"):
-        publish.publish(root, entries)
+        publish(root, entries)
     assert read_all(root / "docs") == before
 
 
-def test_mistakes_name_what_was_meant(publish: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert publish.main(["--keep", "hundred-unit"], root) == 1
+def test_mistakes_name_what_was_meant(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--keep", "hundred-unit"], root) == 1
     assert "Did you mean 'hundred-units'?" in capsys.readouterr().err
-    assert publish.main(["--keep", "hundred-units"], root) == 1
-    assert "neoteny run examples/hundred_units.py" in capsys.readouterr().err
-    entries = [entry for entry in publish.ENTRIES if entry.name == SMALL]
-    publish.keep(root, entries)
+    assert main(["--keep", "hundred-units"], root) == 1
+    assert "neoteny run hundred-units" in capsys.readouterr().err
+    entries = [entry for entry in ENTRIES if entry.name == SMALL]
+    keep(root, entries)
     wrong = dataclasses.replace(entries[0], judges=("mnist-method",))
     with pytest.raises(ValueError, match="Did you mean 'mnist-methods'"):
-        publish.publish(root, [wrong])
-    picture = sys.modules["entries"].Picture("x", ("Online acuracy",))
+        publish(root, [wrong])
+    picture = Picture("x", ("Online acuracy",))
     with pytest.raises(ValueError, match="Did you mean 'Online accuracy'"):
-        publish.publish(root, [dataclasses.replace(entries[0], pictures=(picture,))])
+        publish(root, [dataclasses.replace(entries[0], pictures=(picture,))])
     page = root / "docs" / "results.md"
     page.write_text(page.read_text().replace("<!-- claims: end -->", ""))
     with pytest.raises(ValueError, match="must have the block"):
-        publish.publish(root, entries)
+        publish(root, entries)
     marks = [f"<!-- {kind}: {end} -->" for kind in ("claims", "verdicts eight") for end in ("begin", "end")]
     page.write_text("\n".join(marks))
     with pytest.raises(ValueError, match="of which nothing is kept"):
-        publish.publish(root, entries)
+        publish(root, entries)
 
 
-def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it(publish: ModuleType) -> None:
+def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it() -> None:
     """Two folders on one claim: in the order of the entries; one that cannot speak to a claim is passed over."""
-    pages, summary = sys.modules["pages"], sys.modules["summary"]
     claim = experiments.load("mnist-methods").claims[0]
     mine = [
-        dataclasses.replace(publish.ENTRIES[0], name=name, folder=name, judges=("mnist-methods",), scale=name)
-        for name in "abc"
+        dataclasses.replace(ENTRIES[0], name=name, folder=name, judges=("mnist-methods",), scale=name) for name in "abc"
     ]
-    judged = summary.Judged(claim.name, claim.statement, claim.source, "holds", "x: 1 [0.5, 2] (8 runs)", True)
+    judged = Judged(claim.name, claim.statement, claim.source, "holds", "x: 1 [0.5, 2] (8 runs)", True)
     verdicts = {
         "a": dataclasses.replace(judged, outcome="inconclusive", tested=False),
         "b": judged,
         "c": dataclasses.replace(judged, name=f"mnist-methods/{claim.name}", outcome="does not hold"),
     }
-    empty = summary.Summary("", "", "", 0, 0, (), ())
+    empty = Summary("", "", "", 0, 0, (), ())
     summaries = {name: dataclasses.replace(empty, verdicts=(one,)) for name, one in verdicts.items()}
-    findings = pages.find(mine, summaries)
+    findings = find(mine, summaries)
     assert findings.verdict("mnist-methods", claim) == "holds"
     assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b", "c"]
-    (row,) = [line for line in pages.write_overview(findings, []).splitlines() if claim.statement in line]
+    (row,) = [line for line in write_overview(findings, []).splitlines() if claim.statement in line]
     assert row.endswith("| **holds** | b; does not hold at c |")
     assert findings.own == {}
     verdicts["b"] = dataclasses.replace(judged, outcome="inconclusive", partly=True)
-    findings = pages.find(mine, summaries | {"b": dataclasses.replace(empty, verdicts=(verdicts["b"],))})
+    findings = find(mine, summaries | {"b": dataclasses.replace(empty, verdicts=(verdicts["b"],))})
     assert findings.verdict("mnist-methods", claim) == "does not hold"
     assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["c", "b"]
     mine[2] = dataclasses.replace(mine[2], folder="b")  # a view of the folder that has judged it whole
-    findings = pages.find(mine, summaries)
+    findings = find(mine, summaries)
     assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b"]
-    assert [claim.statement in pages.write_verdicts(findings, name) for name in "abc"] == [False, True, False]
+    assert [claim.statement in write_verdicts(findings, name) for name in "abc"] == [False, True, False]
 
 
-def test_what_a_verdict_lacks_runs_for_is_said(publish: ModuleType) -> None:
+def test_what_a_verdict_lacks_runs_for_is_said() -> None:
     """All of it: not tested. Some of it: in part, unless the rest decides."""
-    record = sys.modules["summary"]._record
     claim = experiments.load("mnist-methods").claims[0]
     there, absent = above(estimate([0.9, 1.0, 1.1])), above(estimate([]))
     undecided, against = above(estimate([-1.0, 0.0, 1.0])), below(estimate([0.9, 1.0, 1.1]))
@@ -319,38 +301,30 @@ def test_what_a_verdict_lacks_runs_for_is_said(publish: ModuleType) -> None:
         ([there, against, absent], True, False),
         ([there], True, False),
     ):
-        judged = record(claim, all_of(verdicts))
+        judged = _record(claim, all_of(verdicts))
         assert (judged.tested, judged.partly) == (tested, partly), judged.evidence
 
 
-def test_views_of_a_folder_stand_beside_each_other_and_unfinished_runs_are_kept(
-    publish: ModuleType, root: Path
-) -> None:
+def test_views_of_a_folder_stand_beside_each_other_and_unfinished_runs_are_kept(root: Path) -> None:
     results = root / "results" / SMALL
     (results / "unfinished").mkdir()
     (described,) = [path for path in (results / "parts").glob("*.json") if '"CBP' in path.read_text()]
     described.with_suffix(".parquet").rename(results / "unfinished" / f"{described.stem}.parquet")
     described.rename(results / "progress" / described.name)
-    (finished,) = [entry for entry in publish.ENTRIES if entry.name == SMALL]
+    (finished,) = [entry for entry in ENTRIES if entry.name == SMALL]
     so_far = dataclasses.replace(finished, name=f"{SMALL}-so-far", so_far=True)
     part = dataclasses.replace(finished, name=f"{SMALL}-20", tasks=20)
     views = [finished, so_far, part]
-    kept = publish.keep(root, views)
+    kept = keep(root, views)
     folders = {path.name for path in kept.iterdir() if path.is_dir()}
     assert folders == {"parts", "progress", "unfinished"}
     assert {path.name for path in kept.glob("summary*")} == {view.summary for view in views}
-    seen = [sys.modules["keeping"].find_kept(root, view) for view in views]
+    seen = [find_kept(root, view) for view in views]
     assert [len(summary.charts[0].series) for summary in seen] == [1, 2, 2]
     assert [judged.tested for summary in seen for judged in summary.verdicts] == [False, True, True]
     lengths = [max(len(one.x) for one in summary.charts[0].series) for summary in seen]
     assert lengths[0] == lengths[1] > lengths[2] == 20
     before = read_all(kept)
     shutil.rmtree(root / "results")
-    publish.keep(root, views)
+    keep(root, views)
     assert read_all(kept) == before
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(publish: ModuleType, name: str) -> None:
-    failed, _ = doctest.testmod(sys.modules[name])
-    assert failed == 0

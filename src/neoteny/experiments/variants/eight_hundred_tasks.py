@@ -3,7 +3,7 @@
 The paper's longest supervised run, 48 million examples one at a time, with networks of three layers of 100 units: a
 quarter of an hour on one core each. `docs/results.md` shows what came out.
 
-    neoteny run examples/eight_hundred_tasks.py --scale paper
+    neoteny run eight-hundred-tasks --scale paper
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What was run for `docs/`: results folders and views of them, and what the claims that none speaks to would need.
+"""What was run for `docs/`: results folders and views of them, and what it would take to test the other claims.
 
-`publish.py` reads this table. Its order matters: where several entries judge a claim, the first that can judge all of
-it counts, so the largest scale comes first.
+The order matters: where several entries judge a claim, the first that can judge all of it counts, so the largest scale
+comes first.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Entry:
 
     Args:
         name: of the entry.
-        run: what `neoteny run` takes: an experiment's name, or a file of `examples/`.
-        judges: the experiments of the suite to whose claims its own belong, by the claims' names.
+        run: the name of its experiment.
+        judges: the experiments of the paper whose claims it judges; claims are matched by name.
         scale: in words, for tables.
         section: the heading of `docs/results.md`.
         pictures: what is drawn; empty for one picture of every group of charts, as the report draws them.
@@ -68,11 +68,6 @@ class Entry:
     def view_options(self) -> list[str]:
         """Of `neoteny claims` and `neoteny report`."""
         return [*(["--so-far"] if self.so_far else []), *(["--tasks", str(self.tasks)] if self.tasks else [])]
-
-    @property
-    def own_file(self) -> bool:
-        """Whether it is a file of `examples/` and no experiment of the suite."""
-        return self.run.endswith(".py")
 
 
 REGRESSION = "Slowly-changing regression"
@@ -115,7 +110,7 @@ ENTRIES = (
     ),
     Entry(
         "scr-variants",
-        "examples/scr_variants.py",
+        "scr-variants",
         (),
         "the paper's: 3 million examples; 30 runs",
         f"{REGRESSION}: continual backpropagation in variants",
@@ -134,7 +129,7 @@ ENTRIES = (
     ),
     Entry(
         "hundred-units",
-        "examples/hundred_units.py",
+        "hundred-units",
         MNIST,
         "800 tasks, 100 units a layer, 5 to 8 runs",
         "Permuted MNIST with 100 units a layer: seven methods, 800 tasks",
@@ -148,14 +143,14 @@ ENTRIES = (
     ),
     Entry(
         "hundred-units-change",
-        "examples/hundred_units_change.py",
+        "hundred-units-change",
         ("mnist-change-rate",),
         "48 million examples, 100 units a layer, 8 runs",
         "Permuted MNIST with 100 units a layer: how often the task changes",
     ),
     Entry(
         "cbp-variants",
-        "examples/cbp_variants.py",
+        "cbp-variants",
         (),
         "40 tasks, 100 units a layer, 3 runs",
         "Continual backpropagation in variants",
@@ -163,7 +158,7 @@ ENTRIES = (
     ),
     Entry(
         "two-thousand-units",
-        "examples/two_thousand_units.py",
+        "two-thousand-units",
         MNIST,
         "50 tasks, the paper's 2,000 units a layer, 3 runs",
         "Permuted MNIST with the paper's network",
@@ -174,7 +169,7 @@ ENTRIES = (
     ),
     Entry(
         "eight-hundred-tasks",
-        "examples/eight_hundred_tasks.py",
+        "eight-hundred-tasks",
         ("mnist-methods",),
         "800 tasks, 100 units a layer, 1 run",
         "Eight hundred tasks of online permuted MNIST",
@@ -210,7 +205,7 @@ ENTRIES = (
     ),
     Entry(
         "imagenet-stand-in",
-        "examples/imagenet_stand_in.py",
+        "imagenet-stand-in",
         ("imagenet-bp", "imagenet-methods"),
         "139 tasks of 100 epochs, 200 classes, the paper's network, 5 runs",
         "Continual ImageNet with 200 classes",
@@ -219,7 +214,7 @@ ENTRIES = (
     ),
     Entry(
         "imagenet-stand-in-97",
-        "examples/imagenet_stand_in.py",
+        "imagenet-stand-in",
         ("imagenet-bp", "imagenet-methods"),
         "97 tasks of 100 epochs, 200 classes, the paper's network, 5 runs",
         "Continual ImageNet with 200 classes",
@@ -229,7 +224,7 @@ ENTRIES = (
     ),
     Entry(
         "imagenet-stand-in-67",
-        "examples/imagenet_stand_in.py",
+        "imagenet-stand-in",
         ("imagenet-bp", "imagenet-methods"),
         "67 tasks of 100 epochs, 200 classes, the paper's network, 5 runs",
         "Continual ImageNet with 200 classes",
@@ -289,7 +284,7 @@ NEEDS = {
     "layer, about 62 hours on one H200: 5.7 for each method, 28 for Adam.",
     "mnist-sensitivity": "`neoteny run mnist-sensitivity --scale paper`: 249 runs of 48 million updates with 2,000 "
     "units a layer, about 70 hours on one H200. With 100 units a layer, the other settings of shrink and perturb and "
-    "of Adam: `neoteny run examples/hundred_units.py`, half an hour of an H200 more than was spent.",
+    "of Adam: `neoteny run hundred-units`, half an hour of an H200 more than was spent.",
     "imagenet-bp": "`neoteny run imagenet-bp --scale paper`: 1,000 classes of 700 images and 2,000 tasks of 3,000 "
     "updates; 240 runs, about 40 hours on one H200 for the convolutional networks.",
     "imagenet-methods": "`neoteny run imagenet-methods --scale paper`: 1,000 classes of 700 images and 5,000 tasks of "

@@ -4,7 +4,7 @@ Backpropagation at two step sizes, L2 regularisation and continual backpropagati
 sizes and strengths, for the first tasks of its 800. The claims are those of `mnist-step-size` and `mnist-methods` that
 speak of the beginning, or of these four learners alone. `docs/results.md` shows what came out.
 
-    neoteny run examples/two_thousand_units.py --scale paper
+    neoteny run two-thousand-units --scale paper
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neoteny.experiments.mnist import settings as learners
 from neoteny.experiments.mnist import step_size as mnist_step_size
 from neoteny.experiments.mnist.claims.known import ends_above
 from neoteny.experiments.mnist.trends import draw_correlates, draw_over_tasks, for_each
-from neoteny.experiments.variants.reuse import as_paper, borrow
+from neoteny.experiments.variants.reuse import as_paper, reuse
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim, Verdict
@@ -79,12 +79,12 @@ def _fewest_dead(frame: pd.DataFrame) -> Verdict:
 
 
 claims = (
-    *borrow(
+    *reuse(
         "mnist-step-size",
         only=["rises-first", "dead-units-grow", "weights-grow", "rank-falls"],
         claims=mnist_step_size.claims_at(STEP_SIZES),
     ),
-    *borrow(
+    *reuse(
         "mnist-methods",
         compare_methods,
         only=[

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from entries import NEEDS, Entry
-from keeping import EvidenceError
-from summary import Judged, Summary
-
 from neoteny import experiments
 from neoteny.experiments import Experiment
+from neoteny.publish.entries import NEEDS, Entry
+from neoteny.publish.keep import EvidenceError
+from neoteny.publish.summary import Judged, Summary
 from neoteny.report.claim import Claim, Outcome
 from neoteny.report.statistics import say_count
 from neoteny.suite.sweep import nearest
@@ -103,7 +102,7 @@ def write_claims(findings: Findings, sections: Iterable[str]) -> str:
     pieces = [
         "# Every claim, and what was measured",
         "",
-        "Written by `python evidence/publish.py` from what `evidence/` keeps; the verdicts are those of `neoteny "
+        "Written by `python -m neoteny.publish` from what `evidence/` keeps; the verdicts are those of `neoteny "
         "claims FOLDER`. A claim holds if the 95% interval over runs (Student's t, paired over runs that saw the same "
         "stream) lies wholly on the claimed side, does not hold if it lies wholly on the other, and is inconclusive "
         "otherwise. Where several folders speak to a claim, the one of the largest scale stands first and counts; one "

@@ -5,7 +5,7 @@ The convolutional network of Table 1 from torch's initial weights, in mini-batch
 instead of 1000 of 700, and the tasks, epochs and runs below. The claims are those of `imagenet-bp` and
 `imagenet-methods`. Minutes on a GPU, days on a processor; `docs/results.md` shows what came out.
 
-    neoteny run examples/imagenet_stand_in.py --scale paper
+    neoteny run imagenet-stand-in --scale paper
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from neoteny.experiments.imagenet.settings import (
     make_setting,
 )
 from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, scale_of
-from neoteny.experiments.variants.reuse import borrow, set_aside
+from neoteny.experiments.variants.reuse import omit, reuse
 from neoteny.problems import ContinualImageNet
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim
@@ -144,9 +144,9 @@ def _say_where(claim: Claim) -> Claim:
 
 
 claims = (
-    *borrow("imagenet-bp", as_laptop, without=[HEADLINE], claims=[_say_where(claim) for claim in imagenet_bp.claims]),
-    *borrow("imagenet-methods", as_laptop),
+    *reuse("imagenet-bp", as_laptop, without=[HEADLINE], claims=[_say_where(claim) for claim in imagenet_bp.claims]),
+    *reuse("imagenet-methods", as_laptop),
 )
-unchecked = set_aside(
+unchecked = omit(
     "imagenet-bp", [HEADLINE], f"It is about the 2000th task of the paper's classes; these runs have {TASKS} at most."
 )

@@ -4,7 +4,7 @@ Figure 2b (right) of the paper with a network twenty times narrower: a new permu
 1,000,000 examples, for 48 million examples in all. The claims are those of `mnist-change-rate`.
 `docs/results.md` shows what came out.
 
-    neoteny run examples/hundred_units_change.py --scale paper
+    neoteny run hundred-units-change --scale paper
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pandas as pd
 
 from neoteny.experiments.mnist import change_rate as mnist_change_rate
 from neoteny.experiments.mnist.settings import SHARED_CHOSEN, layers
-from neoteny.experiments.variants.reuse import as_paper, borrow
+from neoteny.experiments.variants.reuse import as_paper, reuse
 from neoteny.report.chart import Chart
 from neoteny.suite.sweep import Chosen, Sweep
 
@@ -46,4 +46,4 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     return mnist_change_rate.figure(as_paper(frame))
 
 
-claims = borrow("mnist-change-rate")
+claims = reuse("mnist-change-rate")

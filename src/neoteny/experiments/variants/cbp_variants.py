@@ -1,12 +1,12 @@
 """Continual backpropagation as the paper's text has it, as its public code has it, and beside L2, on permuted MNIST
 
 With 100 units a layer, L2 regularisation at its best strength ends above continual backpropagation
-(`hundred_units.py`), which the paper's networks of 2,000 units do not show. This asks whether that hangs on what the
+(`hundred-units`), which the paper's networks of 2,000 units do not show. This asks whether that hangs on what the
 paper's text and its public code do differently: the correction of the biases when a unit leaves, what the replacement
 rate is a share of, the maturity threshold, the utility, or on the ends of the paper's grids; and what the two do
 together. Levels, not losses: both have settled after a few tasks, so that forty will do.
 
-    neoteny run examples/cbp_variants.py --scale laptop
+    neoteny run cbp-variants --scale laptop
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ twenty times narrower and everything else as in the paper: 800 tasks of 60,000 e
 The claims are those of `mnist-step-size`, `mnist-methods` and `mnist-sensitivity`. `docs/results.md` shows what came
 out.
 
-    neoteny run examples/hundred_units.py --scale paper
+    neoteny run hundred-units --scale paper
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neoteny.experiments.mnist import settings as learners
 from neoteny.experiments.mnist import step_size as mnist_step_size
 from neoteny.experiments.mnist.sensitivity import name_setting
 from neoteny.experiments.mnist.trends import draw_correlates, draw_over_tasks, short
-from neoteny.experiments.variants.reuse import as_paper, borrow, set_aside
+from neoteny.experiments.variants.reuse import as_paper, omit, reuse
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.statistics import best_setting
@@ -118,12 +118,12 @@ def _list_settings(frame: pd.DataFrame) -> str:
 
 
 claims = (
-    *borrow("mnist-step-size", without=["quarter-of-units-dead"]),
-    *borrow("mnist-methods", compare_methods, without=["one-unit-every-five-examples"]),
-    *borrow("mnist-sensitivity", compare_settings),
+    *reuse("mnist-step-size", without=["quarter-of-units-dead"]),
+    *reuse("mnist-methods", compare_methods, without=["one-unit-every-five-examples"]),
+    *reuse("mnist-sensitivity", compare_settings),
 )
 _WIDTH_REASON = "It is a number of the paper's networks, of 2,000 units a layer; these have 100."
 unchecked = (
-    *set_aside("mnist-step-size", ["quarter-of-units-dead"], _WIDTH_REASON),
-    *set_aside("mnist-methods", ["one-unit-every-five-examples"], _WIDTH_REASON),
+    *omit("mnist-step-size", ["quarter-of-units-dead"], _WIDTH_REASON),
+    *omit("mnist-methods", ["one-unit-every-five-examples"], _WIDTH_REASON),
 )

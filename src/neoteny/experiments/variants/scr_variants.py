@@ -6,7 +6,7 @@ paper's text and its public code do differently: the correction of the biases wh
 rate is a share of, the maturity threshold, the utility; and what the two do together. Rates and strengths are the best
 of those that `scr-cbp` tries.
 
-    neoteny run examples/scr_variants.py --scale paper
+    neoteny run scr-variants --scale paper
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from entries import Entry
-from summary import Summary, read_summary, summarise, write_summary
-
+from neoteny.publish.entries import Entry
+from neoteny.publish.summary import Summary, read_summary, summarise, write_summary
 from neoteny.suite.store.files import read_json, write_json
 from neoteny.suite.store.results import Results
 
@@ -55,7 +54,7 @@ def keep(root: Path, views: Sequence[Entry], largest_whole: int = LARGEST_WHOLE)
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     try:
-        _copy(results, new, entry, command)
+        _copy(results, new, command)
         whole = measure(new) <= largest_whole
         if whole and not Results.open(new).frame(so_far=True).equals(results.frame(so_far=True)):
             raise EvidenceError(f"{source}, once copied, does not read back to the same table; nothing was kept.")
@@ -95,13 +94,10 @@ def measure(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in _COMMITTED)
 
 
-def _copy(results: Results, to: Path, entry: Entry, command: str) -> None:
+def _copy(results: Results, to: Path, command: str) -> None:
     """Copy what counts: no checkpoints, locks or report, and of progress that of unfinished runs with results."""
     shutil.copyfile(results.root / "experiment.json", to / "experiment.json")
-    folder = str(Path(entry.run).parent) if entry.own_file else ""
-    write_json(to / "plan.json", {**results.plan(), "command": command, "folder": folder})
-    if entry.own_file:  # as it is now: its claims may have been mended since the runs
-        (to / "experiment.py").symlink_to(Path("../..") / entry.run)
+    write_json(to / "plan.json", {**results.plan(), "command": command, "folder": ""})
     for tables, about in TABLES.items():
         for table in sorted((results.root / tables).glob("[0-9a-f]*.parquet")):
             described = results.root / about / f"{table.stem}.json"
@@ -119,7 +115,7 @@ def _refuse_paths(folder: Path, name: str) -> None:
             if _ABSOLUTE.search(text):
                 raise EvidenceError(
                     f"{path.name} of {name} names a path of this machine, {text!r}; it must not be published. "
-                    "Mend the file in the results folder and keep it again."
+                    "Correct the file in the results folder and keep it again."
                 )
 
 

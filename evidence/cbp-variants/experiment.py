@@ -1,1 +1,0 @@
-../../examples/cbp_variants.py

@@ -1,1 +1,0 @@
-../../examples/eight_hundred_tasks.py

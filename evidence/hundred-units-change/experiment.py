@@ -1,1 +1,0 @@
-../../examples/hundred_units_change.py

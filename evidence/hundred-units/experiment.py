@@ -1,1 +1,0 @@
-../../examples/hundred_units.py

@@ -1,1 +1,0 @@
-../../examples/imagenet_stand_in.py

@@ -1,1 +1,0 @@
-../../examples/two_thousand_units.py

@@ -23,7 +23,7 @@ from neoteny.stacking.stack import Stack
 ACTIVATIONS = ("tanh", "relu")
 
 
-def why_not(network: type[nn.Module], options: Mapping[str, Any]) -> str:
+def why_not_covered(network: type[nn.Module], options: Mapping[str, Any]) -> str:
     """Why this cannot train a network, in words; "" if it can."""
     if network is not ActorCritic:
         return f"{network.__name__} is not an ActorCritic"

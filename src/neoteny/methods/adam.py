@@ -9,6 +9,7 @@ import torch
 
 from neoteny.layers.ports import Region
 from neoteny.methods.adam_update import ElementSteps, adam_update
+from neoteny.methods.declaration import KernelState, KernelTerms
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
 
@@ -85,3 +86,19 @@ class Adam(Method):
             region.write(moment, 0.0)
         resets = state["resets"].setdefault(region.name, {})
         ElementSteps.record(resets, moments["first"], region, state["step"])
+
+    def kernel_terms(self) -> KernelTerms:
+        """Adam with a step count for every weight."""
+        return KernelTerms(optimizer="adam", step_size=self.step_size, betas=self.betas, eps=self.eps)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """Both moments, the number of updates, and the reset steps."""
+        moments = (
+            {name: each["first"] for name, each in state["moments"].items()},
+            {name: each["second"] for name, each in state["moments"].items()},
+        )
+        return KernelState(moments=moments, clock=state, resets=state["resets"])
+
+    def recorded_step(self) -> str:
+        """It cannot be recorded: the corrections follow from a number on the host."""
+        return "Adam counts its updates on the host"

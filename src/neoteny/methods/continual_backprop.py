@@ -18,6 +18,7 @@ from torch import Tensor
 
 from neoteny.draws import rng
 from neoteny.layers.ports import Selection
+from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, Replacement
 from neoteny.methods.method import Method, State, check_choice, check_number, copy_nested
 from neoteny.units import statistics as units
 from neoteny.units.fused_tick import measure_compiled
@@ -149,6 +150,27 @@ class ContinualBackprop(Method):
             born = statistics["born"].cpu().numpy().reshape(len(schedule.eligible), -1)
             schedule.load(values["schedule"]["step"], values["schedule"]["accumulator"], born)
             statistics["replaced"] = np.asarray(values["replaced"], dtype=np.int64)
+
+    def kernel_terms(self) -> KernelTerms:
+        """The replacement of units."""
+        return KernelTerms(
+            replacement=Replacement(
+                self.replacement_rate,
+                self.maturity_threshold,
+                self.decay_rate,
+                self.utility,
+                self.compensate,
+                self.count,
+            )
+        )
+
+    def kernel_state(self, state: State) -> KernelState:
+        """Statistics and schedule of every group."""
+        return KernelState(units=state)
+
+    def recorded_step(self) -> RecordedStep:
+        """The measures are recorded; units are replaced at few updates, between two replays."""
+        return RecordedStep(record=self.measure, between=self.replace)
 
     def _measure(self, view: View, group: LiveGroup, reader: Reader, statistics: State, magnitudes: Magnitudes) -> None:
         """One tick of the running means and of the utility."""

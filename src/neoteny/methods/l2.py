@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neoteny.methods.declaration import KernelTerms, RecordedStep
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
 
@@ -41,3 +42,11 @@ class L2(Method):
     def add_gradient(self, view: View, state: State) -> None:
         """Add the term's gradient."""
         add_shrinkage(view, self.strength)
+
+    def kernel_terms(self) -> KernelTerms:
+        """The L2 term."""
+        return KernelTerms(l2=self.strength)
+
+    def recorded_step(self) -> RecordedStep:
+        """There is nothing after the update."""
+        return RecordedStep()

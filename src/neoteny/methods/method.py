@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from neoteny.layers.ports import Region
+from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, undeclared
 from neoteny.units.view import View
 
 State = dict[str, Any]
@@ -61,6 +62,18 @@ class Method:
     def restore(self, view: View, state: State, saved: State) -> None:
         """Load what `export` gave into a state of the same structure."""
         copy_nested(saved, state)
+
+    def kernel_terms(self) -> KernelTerms | str:
+        """Its part of an update in the terms of compiled kernels, or why they cannot compute it; never inherited."""
+        return undeclared(self)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """Where its state lies; asked of methods with `kernel_terms` only."""
+        return KernelState()
+
+    def recorded_step(self) -> RecordedStep | str:
+        """How `step` is recorded in a CUDA graph, or why it cannot be; never inherited."""
+        return undeclared(self)
 
     def hyperparameters(self) -> dict[str, Any]:
         """Name and value of every hyperparameter."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from neoteny.layers.ports import Region
+from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
 
@@ -61,3 +62,16 @@ class SGD(Method):
         """Velocity of the region to zero."""
         if state:
             region.write(state[region.name], 0.0)
+
+    def kernel_terms(self) -> KernelTerms:
+        """Plain SGD, or SGD with momentum."""
+        rule = "sgd" if self.momentum == 0.0 else "momentum"
+        return KernelTerms(optimizer=rule, step_size=self.step_size, momentum=self.momentum)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The velocity."""
+        return KernelState(moments=(state,) if state else ())
+
+    def recorded_step(self) -> RecordedStep:
+        """The whole step."""
+        return RecordedStep()

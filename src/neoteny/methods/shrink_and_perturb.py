@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from neoteny.draws import noise
+from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep
 from neoteny.methods.l2 import add_shrinkage
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
@@ -58,3 +59,15 @@ class ShrinkAndPerturb(Method):
                 noise.add_normal(flat, view.seeds, state["step"], f"{name}/perturb", scale)
                 if target is not parameter:
                     parameter.add_(target)
+
+    def kernel_terms(self) -> KernelTerms:
+        """The L2 term, and noise after the update."""
+        return KernelTerms(l2=self.strength, noise_std=self.noise_std)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The number of updates."""
+        return KernelState(clock=state)
+
+    def recorded_step(self) -> RecordedStep:
+        """The whole step; the number of updates keys the noise."""
+        return RecordedStep(counts=True)

@@ -6,7 +6,7 @@ import functools
 import importlib
 import importlib.util
 
-from neoteny.backends.kernel.options import why_not
+from neoteny.backends.kernel.options import why_not_covered
 from neoteny.problems.problem import Problem
 from neoteny.suite.sweep import Setting
 
@@ -24,13 +24,13 @@ def choose_backend(kernel: str, problem: Problem, setting: Setting) -> tuple[str
     if setting.agent is not None:
         why = missing or setting.agent.why_not_compiled(setting)
         return ("reference", why) if why else (kernel, "")
-    why = missing or why_not(problem, setting.network.build, setting.methods)
+    why = missing or why_not_covered(problem, setting.network.build, dict(setting.network.options), setting.methods)
     if not why:
         return kernel, ""
     if kernel == "cuda":
         from neoteny.backends.graphs import backend as graphs
 
-        if not graphs.why_not(setting.methods):
+        if not graphs.why_not_recorded(setting.methods):
             return "graphs", missing
     return "reference", why
 

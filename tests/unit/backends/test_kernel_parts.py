@@ -1,4 +1,4 @@
-"""What kernels are made of: the schedule ahead, the examples, the packed state, the draws, and what is not covered."""
+"""What kernels are made of: the schedule ahead, the examples, the packed state and the draws."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from neoteny.backends.kernel.examples import SharedPlan, examples_of
-from neoteny.backends.kernel.options import ACTIVATIONS, LOSSES, Numbers, Specification, numbers_of, specify, why_not
+from neoteny.backends.kernel.options import Numbers, Options, options_of
 from neoteny.backends.kernel.pack import Packed, pack, unpack
 from neoteny.backends.kernel.schedule import due_counts
 from neoteny.draws import rng
-from neoteny.methods import L2, SGD, Adam, ContinualBackprop, Method, ShrinkAndPerturb
-from neoteny.methods.continual_backprop import UTILITIES
-from neoteny.nets import MLP, ConvNet
-from neoteny.problems import ContinualImageNet, PermutedMNIST, SlowlyChangingRegression
-from neoteny.problems.problem import Problem
 from reference import philox
-from support.kernel_cases import PROBLEMS, SEEDS, Case, build, covering_cases, paths_of, stream_of
+from support.kernel_cases import PROBLEMS, SEEDS, Case, build, covering_cases, stream_of
 from support.kernel_comparison import flat_state, train_block
 from support.schedules import Simulation, make
 
@@ -54,8 +48,8 @@ def test_what_is_due_ahead_is_what_the_schedule_says_tick_by_tick(
     if order is not None:
         order.shuffle(ranks)  # type: ignore[attr-defined]
     simulation = Simulation(make(units, rates, thresholds, "layer" if layer else "eligible"), np.array(ranks))
-    specification = Specification((3, units, 1), 0, 0, 0, utility=0, count_layer=layer)
-    packed = Packed.empty(specification, len(runs), torch.float64, CPU)
+    options = Options((3, units, 1), 0, 0, 0, utility=0, count_layer=layer)
+    packed = Packed.empty(options, len(runs), torch.float64, CPU)
     zeros = np.zeros(len(runs))
     numbers = Numbers(zeros, zeros, zeros, zeros, np.array(rates), np.array(thresholds, dtype=np.int64), zeros)
     for steps in blocks:
@@ -110,9 +104,9 @@ def test_packing_and_unpacking_is_the_identity_on_a_trained_stack(case: Case) ->
     problem = PROBLEMS[case.problem]
     train_block(trained, stream_of(case.problem).plan(SEEDS, 0), 0, 90, problem.performance)
     before = flat_state(trained)
-    module = trained.module(0)
-    assert isinstance(module, MLP)
-    packed = Packed.empty(specify(module, trained.methods, problem.loss), len(SEEDS), torch.float64, CPU)
+    options = options_of(trained.module(0), trained.methods, problem.loss)
+    assert isinstance(options, Options)
+    packed = Packed.empty(options, len(SEEDS), torch.float64, CPU)
     pack(trained, packed)
     assert all(torch.equal(value, before[name]) for name, value in flat_state(trained).items())
     unpack(packed, fresh)
@@ -123,68 +117,6 @@ def test_packing_and_unpacking_is_the_identity_on_a_trained_stack(case: Case) ->
     assert packed.seeds.tolist() == list(SEEDS)
     real = sum(float(value.detach().abs().sum()) for value in trained.view.parameters.values())
     assert float(packed.parameters.abs().sum()) == pytest.approx(real, rel=1e-12)  # so that padding is zero
-
-
-# ------------------------------------------------------------------------------------------------------ specification
-
-COVERED: tuple[Problem, type[nn.Module], tuple[Method, ...]] = (PermutedMNIST(), MLP, (SGD(0.01),))
-
-
-class OtherOptimizer(SGD):
-    """An optimizer of one's own."""
-
-
-@pytest.mark.parametrize(
-    ("problem", "net", "methods", "words"),
-    [
-        (ContinualImageNet(), MLP, (SGD(0.1),), "ContinualImageNet"),
-        (SlowlyChangingRegression(bits=26), MLP, (SGD(0.1),), "random bits"),
-        (PermutedMNIST(), ConvNet, (SGD(0.1),), "ConvNet"),
-        (PermutedMNIST(), MLP, (OtherOptimizer(0.1),), "OtherOptimizer"),
-        (PermutedMNIST(), MLP, (SGD(0.1), ContinualBackprop(), ContinualBackprop()), "ContinualBackprop twice"),
-        (PermutedMNIST(), MLP, (SGD(0.1), ShrinkAndPerturb(0, 1), ShrinkAndPerturb(0, 1)), "ShrinkAndPerturb twice"),
-    ],
-)
-def test_what_is_not_covered_is_named(
-    problem: Problem, net: type[nn.Module], methods: tuple[Method, ...], words: str
-) -> None:
-    assert words in why_not(problem, net, methods)
-    assert why_not(*COVERED) == ""
-
-
-def test_every_case_of_the_covering_set_is_covered_and_specified() -> None:
-    cpu = pytest.importorskip("neoteny.backends.kernel.cpu.kernel")
-    for case in covering_cases():
-        stack, problem = build(case), PROBLEMS[case.problem]
-        assert why_not(problem, MLP, stack.methods) == ""
-        module = stack.module(0)
-        assert isinstance(module, MLP)
-        found = specify(module, stack.methods, problem.loss)
-        assert found.widths == (*problem.input_shape, *case.hidden, problem.outputs)
-        assert ACTIVATIONS[found.activation] == case.activation
-        assert LOSSES[found.loss] == problem.loss
-        assert (UTILITIES[found.utility] if found.replaces else None) == case.utility
-        assert (found.norm, found.dropout) == (case.norm is not None, case.dropout)
-        assert found.shrink == (case.shrink != "none")
-        assert found.noise == ("perturb" in case.shrink)
-        assert found.noise_first == (case.shrink != "perturb last")
-        assert cpu._is_narrow(found) == ("side by side" in paths_of(case, "cpu"))
-
-
-def test_strengths_add_up_and_each_run_has_its_own_numbers() -> None:
-    methods = (
-        Adam((0.1, 0.2)),
-        L2((1e-3, 0.0)),
-        ShrinkAndPerturb(1e-2, (0.5, 0.6)),
-        L2(1.0),
-        ContinualBackprop(0.3, 7),
-    )
-    numbers = numbers_of(methods, 2)
-    assert numbers.step_size.tolist() == [0.1, 0.2]
-    assert numbers.shrink.tolist() == pytest.approx([1.011, 1.01], rel=1e-15)
-    assert numbers.noise_std.tolist() == [0.5, 0.6]
-    assert numbers.replacement_rate.tolist() == [0.3, 0.3]
-    assert numbers.maturity_threshold.tolist() == [7, 7]
 
 
 # -------------------------------------------------------------------------------------------------------------- draws
@@ -208,8 +140,8 @@ def test_the_cuda_kernels_words_are_the_references() -> None:
     from neoteny.backends.kernel.cuda.plan import Cut, Team
     from neoteny.backends.kernel.cuda.source import source
 
-    specification = Specification((22, 5, 1), 0, 0, 0)
-    text = source(specification, Cut.of(specification, 8, False, Team.of(specification)), 8, False, [0.0])
+    options = Options((22, 5, 1), 0, 0, 0)
+    text = source(options, Cut.of(options, 8, False, Team.of(options)), 8, False, [0.0])
     text += """
     extern "C" __global__ void words(u64 seed, u32 row, int step, u32 purpose, u32 block, u32 *out) {
         Words found = philox(seed, row, step, purpose, block);
@@ -234,7 +166,7 @@ def test_the_cuda_kernels_words_are_the_references() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "blocks_per_multiprocessor"),
+    ("chosen", "blocks_per_multiprocessor"),
     [
         ({"optimizer": 2}, 1),
         ({"optimizer": 1}, 1),
@@ -243,16 +175,16 @@ def test_the_cuda_kernels_words_are_the_references() -> None:
     ],
 )
 def test_a_cluster_has_room_for_all_weights_of_a_medium_network_that_changes_everywhere(
-    options: dict[str, Any], blocks_per_multiprocessor: int
+    chosen: dict[str, Any], blocks_per_multiprocessor: int
 ) -> None:
     from neoteny.backends.kernel.cuda.plan import HOPPER, Cut, Team
 
-    specification = Specification((784, 100, 100, 100, 10), 0, 1, **options)
-    team = Team.of(specification)
+    options = Options((784, 100, 100, 100, 10), 0, 1, **chosen)
+    team = Team.of(options)
     assert team.keeps
     assert team.blocks == 8
-    cut = Cut.of(specification, 4, True, team)
+    cut = Cut.of(options, 4, True, team)
     assert all(place >= 0 for place in cut.desk.offsets["MATRIX"][:-1])  # the last is shared by rows
     assert cut.shared_bytes * blocks_per_multiprocessor <= HOPPER.multiprocessor_bytes
-    assert Team.of(Specification((784, 100, 100, 100, 10), 0, 1, 0)).blocks == 1  # plain SGD touches little of it
-    assert not Team.of(specification, dataclasses.replace(HOPPER, clusters=False)).keeps
+    assert Team.of(Options((784, 100, 100, 100, 10), 0, 1, 0)).blocks == 1  # plain SGD touches little of it
+    assert not Team.of(options, dataclasses.replace(HOPPER, clusters=False)).keeps

@@ -17,39 +17,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from neoteny.backends.backend import BLOCK_UPDATES, StackBackend
 from neoteny.backends.graphs.conv_streams import SideBySide
-from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
+from neoteny.methods.declaration import RecordedStep, recorded_step_of
 from neoteny.methods.method import Method, State
 from neoteny.problems.problem import Problem, Stream
 from neoteny.stacking.forward import Forward
 from neoteny.stacking.stack import Stack
-from neoteny.units.view import LiveGroup
 
 _BATCH_BYTES = 256 * 2**20  # of inputs made at once: their order is drawn on the host while the device works
 _WARM_UPS = 2
-_RECORDABLE = (SGD, L2, ShrinkAndPerturb, ContinualBackprop)
 Piece = Callable[[], None]
 
 
-def why_not(methods: Sequence[Method]) -> str:
+def why_not_recorded(methods: Sequence[Method]) -> str:
     """Why an update with these methods cannot be recorded, in a few words; "" if it can.
 
     Example:
-        >>> why_not((SGD(0.01, 0.9), ContinualBackprop()))
+        >>> from neoteny.methods import SGD, Adam, ContinualBackprop
+        >>> why_not_recorded((SGD(0.01, 0.9), ContinualBackprop()))
         ''
-        >>> why_not((Adam(0.01),))
+        >>> why_not_recorded((Adam(0.01),))
         'Adam counts its updates on the host'
     """
-    kinds = [type(method) for method in methods]
-    for kind in kinds:
-        if kind not in _RECORDABLE:
-            return f"{kind.__name__} " + ("counts its updates on the host" if kind is Adam else "is not covered")
-    return "ContinualBackprop twice" if kinds.count(ContinualBackprop) > 1 else ""
+    steps = [recorded_step_of(method) for method in methods]
+    for step in steps:
+        if isinstance(step, str):
+            return step
+    between = [step for step in steps if isinstance(step, RecordedStep) and step.between]
+    return "two methods act between replays" if len(between) > 1 else ""
 
 
 class GraphBackend(StackBackend):
@@ -69,21 +70,20 @@ class GraphBackend(StackBackend):
         super().__init__(stack, stream, seeds, problem, dtype)
         self.block_updates = BLOCK_UPDATES
         device = self._device
-        if why := why_not(stack.methods):
+        if why := why_not_recorded(stack.methods):
             raise ValueError(
                 f"GraphBackend expects methods whose update can be recorded; got {stack.methods!r}: {why}."
             )
         self.reason = "" if device.type == "cuda" else "no CUDA device"
         reads = dict.fromkeys(name for method in stack.methods for name in method.reads(stack.view))
         self._forward: Forward = SideBySide.of(stack._template, reads, device) or stack._forward
-        self._methods = list(zip(stack.methods, stack._states, strict=True))
-        kinds = [type(method) for method in stack.methods]
-        self._cut = kinds.index(ContinualBackprop) + 1 if ContinualBackprop in kinds else len(kinds)
-        self._measured: list[LiveGroup] = []
+        declared = [step for method in stack.methods if isinstance(step := recorded_step_of(method), RecordedStep)]
+        self._steps = list(zip(stack.methods, declared, stack._states, strict=True))
+        # The first piece ends with the method that acts between replays; what follows it is a second piece.
+        self._cut = next((k + 1 for k, step in enumerate(declared) if step.between), len(declared))
+        self._recorded: Any = None
         self._clocks: list[tuple[State, Tensor]] = [
-            (state, torch.zeros((), dtype=torch.int64, device=device))
-            for method, state in self._methods
-            if isinstance(method, ShrinkAndPerturb)
+            (state, torch.zeros((), dtype=torch.int64, device=device)) for _, step, state in self._steps if step.counts
         ]
         runs = len(self._seeds)
         self._total = torch.zeros(runs, dtype=torch.float64, device=device)
@@ -114,17 +114,17 @@ class GraphBackend(StackBackend):
         for number, piece in enumerate(self._pieces):
             piece()
             if number == 0:
-                self._replace()
+                self._act_between()
 
     @torch.no_grad()
-    def _replace(self) -> None:
-        """Replace the units that are due, which is at few updates."""
-        method, state = self._methods[self._cut - 1]
-        if isinstance(method, ContinualBackprop):
-            method.replace(self._stack.view, state, self._measured)
+    def _act_between(self) -> None:
+        """What is not recorded because it happens at few updates: continual backpropagation replaces units."""
+        _, step, state = self._steps[self._cut - 1]
+        if step.between is not None:
+            step.between(self._stack.view, state, self._recorded)
 
     def _learn(self) -> None:
-        """The update up to and including the measures of continual backpropagation, or to the end."""
+        """The update up to the method that acts between replays, its recorded part included, or to the end."""
         stack, view = self._stack, self._stack.view
         stack._template.train()
         outputs, recorded = self._forward(view.tensors, self._inputs)
@@ -135,19 +135,19 @@ class GraphBackend(StackBackend):
         view.activations = {name: [value.detach()] for name, value in recorded.items()}
         with torch.no_grad():
             self._account(losses.detach(), outputs.detach())
-            for method, state in self._methods:
+            for method, _, state in self._steps:
                 method.add_gradient(view, state)
-            for method, state in self._methods[: self._cut]:
-                if isinstance(method, ContinualBackprop):
-                    self._measured = method.measure(view, state)
-                else:
+            for method, step, state in self._steps[: self._cut]:
+                if step.record is None:
                     method.step(view, state)
+                else:
+                    self._recorded = step.record(view, state)
         view.activations = {}
 
     @torch.no_grad()
     def _finish(self) -> None:
-        """What comes after continual backpropagation."""
-        for method, state in self._methods[self._cut :]:
+        """What comes after the method that acts between replays."""
+        for method, _, state in self._steps[self._cut :]:
             method.step(self._stack.view, state)
 
     def _account(self, losses: Tensor, outputs: Tensor) -> None:
@@ -178,7 +178,7 @@ class GraphBackend(StackBackend):
         self._targets = torch.empty_like(targets[0], dtype=self._dtype if targets.is_floating_point() else None)
         self._inputs.copy_(inputs[0])
         self._targets.copy_(targets[0])
-        pieces: list[Piece] = [self._learn, self._finish] if self._methods[self._cut :] else [self._learn]
+        pieces: list[Piece] = [self._learn, self._finish] if self._steps[self._cut :] else [self._learn]
         if self.reason:
             self._pieces = pieces
             return

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from neoteny.backends.kernel.examples import Examples, SharedPlan, examples_of
-from neoteny.backends.kernel.options import LOSSES, Numbers, covers, numbers_of, specify, weight_count
+from neoteny.backends.kernel.options import LOSSES, Numbers, Options, numbers_of, options_of, weight_count
 from neoteny.backends.kernel.pack import Packed, pack, unit_scales, unpack
-from neoteny.nets import MLP
 from neoteny.problems.problem import Plan, Stream, check_range
 from neoteny.stacking.stack import Stack
 
@@ -48,11 +47,10 @@ class KernelBackend:
 
     def __init__(self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, kernel: MakeKernel) -> None:
         self._stack, self._stream, self._seeds = stack, stream, list(seeds)
-        module = _check(stack, self._seeds, loss)
-        specification = specify(module, stack.methods, loss)
+        options = _checked_options(stack, self._seeds, loss)
         parameter = next(iter(stack.view.parameters.values()))
-        self._packed = Packed.empty(specification, len(self._seeds), parameter.dtype, parameter.device)
-        scales = unit_scales(stack) if specification.replaces else [0.0] * specification.hidden
+        self._packed = Packed.empty(options, len(self._seeds), parameter.dtype, parameter.device)
+        scales = unit_scales(stack) if options.replaces else [0.0] * options.hidden
         self._kernel = kernel(self._packed, numbers_of(stack.methods, len(self._seeds)), scales)
         self._plan: Plan | None = None
         self._examples: Examples | None = None
@@ -60,20 +58,20 @@ class KernelBackend:
         # must not depend on its neighbours.
         low, high = _BLOCK_UPDATES
         self.reason = ""
-        self.block_updates = int(np.clip(_BLOCK_WEIGHTS // weight_count(specification.widths), low, high))
+        self.block_updates = int(np.clip(_BLOCK_WEIGHTS // weight_count(options.widths), low, high))
         self.read()
 
     def plan(self, task: int) -> Plan:
         """The plan of a task; runs of one seed share it."""
         plan = SharedPlan.of(self._stream, self._seeds, task)
         examples = examples_of(plan)
-        widths = self._packed.specification.widths
+        widths = self._packed.options.widths
         if examples.place.shape[1] != widths[0]:
             raise ValueError(
                 f"KernelBackend: inputs have {examples.place.shape[1]} features, the network takes {widths[0]}."
             )
         most = examples.table.target.max(initial=0.0)
-        if LOSSES[self._packed.specification.loss] == "cross_entropy" and most >= widths[-1]:
+        if LOSSES[self._packed.options.loss] == "cross_entropy" and most >= widths[-1]:
             raise ValueError(f"KernelBackend: there is a class {most:g}, but the network has {widths[-1]} outputs.")
         self._plan, self._examples = plan, examples
         return plan
@@ -89,7 +87,7 @@ class KernelBackend:
 
     def replaced(self) -> Tensor | None:
         """Units replaced so far in each run, int64 (n,); None if no method replaces any."""
-        replaces = self._packed.specification.replaces
+        replaces = self._packed.options.replaces
         return torch.from_numpy(self._packed.replaced.sum(1)) if replaces else None
 
     def write_back(self) -> None:
@@ -104,18 +102,17 @@ class KernelBackend:
         self._written = True
 
 
-def _check(stack: Stack, seeds: Sequence[int], loss: str) -> MLP:
-    """The network of a stack that a kernel can train; ValueError if it cannot."""
+def _checked_options(stack: Stack, seeds: Sequence[int], loss: str) -> Options:
+    """The options of a stack that a kernel can train; ValueError if none can."""
     module = stack.module(0)
-    why = covers(type(module), stack.methods)
-    if not why and loss not in LOSSES:
-        why = f"the loss must be one of {', '.join(LOSSES)}; got {loss!r}"
+    options = options_of(module, stack.methods, loss)
+    why = options if isinstance(options, str) else ""
     if not why and stack.view.seeds.tolist() != list(seeds):
         why = f"the seeds must be the stack's own, {stack.view.seeds.tolist()}; got {list(seeds)}"
     if not why and not all(parameter.requires_grad for parameter in module.parameters()):
         why = "some of its parameters are frozen"
     if not why and any(getattr(group.initial[0], "family", "") != "uniform" for group in stack.view.groups):
         why = "new units must come from a uniform distribution"
-    if why or not isinstance(module, MLP):
+    if why or isinstance(options, str):
         raise ValueError(f"KernelBackend: no kernel trains this stack: {why}. Train it with Stack.step.")
-    return module
+    return options

@@ -1,24 +1,32 @@
-"""What a kernel covers: the options of a learner as plain numbers, or the reason why the library has to train it.
+"""What a kernel covers: a learner's options as plain numbers, or the reason why the library has to train it.
 
-Before this: a setting of the engine (problem, network, methods). After it: `packing` and the kernels, which branch on
-these numbers alone.
+Before this: a setting of the suite (problem, network, methods); a method says what it does by `Method.kernel_terms`.
+After it: `pack` and the kernels, which branch on these numbers alone.
+
+Planning knows a network by its class and options, training by an instance. Both ask `options_of`, planning with a
+network made for the purpose (`why_not_covered`), so that they cannot disagree.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
-from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.continual_backprop import UTILITIES
+from neoteny.methods.declaration import KernelTerms, kernel_terms_of
 from neoteny.methods.method import Method
 from neoteny.nets import MLP
+from neoteny.nets.activations import make_activation
+from neoteny.nets.dropout import Dropout
+from neoteny.nets.online_norm import OnlineNorm
 from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
 from neoteny.problems.problem import Problem
 
@@ -32,7 +40,7 @@ _MOST_RANDOM_BITS = 10  # of slowly-changing regression: up to here a plan holds
 
 
 @dataclass(frozen=True)
-class Specification:
+class Options:
     """One learner, whatever its numbers.
 
     Attributes:
@@ -103,97 +111,159 @@ class Numbers:
     decay_rate: np.ndarray
 
 
-def why_not(problem: Problem, build: type[nn.Module], methods: Sequence[Method]) -> str:
-    """Why no kernel covers these, in a few words; "" if one does.
+def why_not_covered(
+    problem: Problem, build: type[nn.Module], network: Mapping[str, Any], methods: Sequence[Method]
+) -> str:
+    """Why no kernel trains this setting, in a few words; "" if one does.
+
+    Args:
+        problem: what is learnt.
+        build, network: the network's class and its options, but for the numbers of inputs and outputs.
+        methods: an optimizer first.
 
     Example:
-        >>> why_not(PermutedMNIST(), MLP, (SGD(0.01), L2(1e-4)))
+        >>> from neoteny.methods import L2, SGD
+        >>> why_not_covered(PermutedMNIST(), MLP, {"hidden": (100,)}, (SGD(0.01), L2(1e-4)))
         ''
-        >>> why_not(PermutedMNIST(), nn.Linear, (SGD(0.01),))
+        >>> why_not_covered(PermutedMNIST(), nn.Linear, {}, (SGD(0.01),))
         'Linear is not an MLP'
     """
     if type(problem) not in (PermutedMNIST, SlowlyChangingRegression):
         return f"the plans of {type(problem).__name__} are not covered"
     if isinstance(problem, SlowlyChangingRegression) and problem.bits - problem.slow_bits > _MOST_RANDOM_BITS:
         return f"more than {_MOST_RANDOM_BITS} random bits"
-    return covers(build, methods)
-
-
-def covers(build: type[nn.Module], methods: Sequence[Method]) -> str:
-    """As `why_not`, whatever the problem."""
     if build is not MLP:
         return f"{build.__name__} is not an MLP"
-    kinds = [type(method) for method in methods]
-    for kind in kinds:
-        if kind not in (SGD, Adam, L2, ShrinkAndPerturb, ContinualBackprop):
-            return f"{kind.__name__} is not covered"
-    for kind in (ShrinkAndPerturb, ContinualBackprop):
-        if kinds.count(kind) > 1:
-            return f"{kind.__name__} twice"
-    return ""
+    try:
+        module = _template(math.prod(problem.input_shape), problem.outputs, tuple(sorted(network.items())))
+    except (TypeError, ValueError) as error:  # the library says it again when it builds the network
+        return f"the MLP cannot be built: {error}"
+    found = options_of(module, methods, problem.loss)
+    return found if isinstance(found, str) else ""
 
 
-def specify(module: MLP, methods: Sequence[Method], loss: str) -> Specification:
-    """The specification of a covered learner."""
-    linear = [layer for layer in module.children() if isinstance(layer, nn.Linear)]
-    found: dict[str, Any] = {"widths": (linear[0].in_features, *(layer.out_features for layer in linear))}
-    found["activation"] = ACTIVATIONS.index(_activation(module))
-    found["loss"] = LOSSES.index(loss)
-    norm, drop = getattr(module, "norm1", None), getattr(module, "drop1", None)
-    if norm is not None:
-        found |= {"norm": True, "forward_decay": norm.forward_decay, "backward_decay": norm.backward_decay}
-        found["norm_eps"] = norm.eps
-    if drop is not None:
-        found["dropout"] = drop.p
-    kinds = [type(method) for method in methods]
-    for method in methods:
-        if isinstance(method, SGD):
-            found["optimizer"] = OPTIMIZERS.index("sgd" if method.momentum == 0.0 else "momentum")
-        elif isinstance(method, Adam):
-            found |= {"optimizer": OPTIMIZERS.index("adam"), "eps": method.eps}
-            found["beta1"], found["beta2"] = method.betas
-        elif isinstance(method, L2):
-            found["shrink"] = True
-        elif isinstance(method, ShrinkAndPerturb):
-            found |= {"shrink": True, "noise": True}
-            later = kinds[kinds.index(ShrinkAndPerturb) :]
-            found["noise_first"] = ContinualBackprop not in kinds or ContinualBackprop in later
-        elif isinstance(method, ContinualBackprop):
-            found |= {"utility": UTILITIES.index(method.utility), "compensate": method.compensate}
-            found["count_layer"] = method.count == "layer"
-    return Specification(**found)
+@functools.lru_cache(maxsize=256)
+def _template(inputs: int, outputs: int, network: tuple[tuple[str, Any], ...]) -> MLP:
+    """A network without numbers."""
+    with torch.device("meta"):
+        return MLP(inputs=inputs, outputs=outputs, **dict(network))
+
+
+def options_of(module: nn.Module, methods: Sequence[Method], loss: str) -> Options | str:
+    """The options of a learner, or why no kernel trains it."""
+    network = _network_options(module)
+    if isinstance(network, str):
+        return network
+    if loss not in LOSSES:
+        return f"the loss must be one of {', '.join(LOSSES)}; got {loss!r}"
+    terms = [kernel_terms_of(method) for method in methods]
+    for each in terms:
+        if isinstance(each, str):
+            return each
+    combined = _combine([each for each in terms if isinstance(each, KernelTerms)])
+    if isinstance(combined, str):
+        return combined
+    return Options(**network, **combined, loss=LOSSES.index(loss))
 
 
 def numbers_of(methods: Sequence[Method], runs: int) -> Numbers:
-    """The hyperparameters of every run; strengths of several L2 terms add up."""
+    """The hyperparameters of every run of a covered learner; strengths of several L2 terms add up."""
 
     def spread(value: Any, kind: type = float) -> np.ndarray:
         return np.broadcast_to(np.asarray(value, dtype=kind), (runs,)).copy()
 
-    found: dict[str, np.ndarray] = {"step_size": spread(methods[0].hyperparameters()["step_size"])}
-    zero = ("momentum", "shrink", "noise_std", "replacement_rate", "decay_rate")
-    found |= {name: spread(0.0) for name in zero} | {"maturity_threshold": spread(0, int)}
-    for method in methods:
-        if isinstance(method, SGD):
-            found["momentum"] = spread(method.momentum)
-        elif isinstance(method, (L2, ShrinkAndPerturb)):
-            found["shrink"] = found["shrink"] + spread(method.strength)
-        if isinstance(method, ShrinkAndPerturb):
-            found["noise_std"] = spread(method.noise_std)
-        elif isinstance(method, ContinualBackprop):
-            found["replacement_rate"] = spread(method.replacement_rate)
-            found["maturity_threshold"] = spread(method.maturity_threshold, int)
-            found["decay_rate"] = spread(method.decay_rate)
+    declared = [kernel_terms_of(method) for method in methods]
+    terms = [each for each in declared if isinstance(each, KernelTerms)]
+    zero = ("shrink", "noise_std", "replacement_rate", "decay_rate")
+    found = {name: spread(0.0) for name in zero} | {"maturity_threshold": spread(0, int)}
+    found |= {"step_size": spread(terms[0].step_size), "momentum": spread(terms[0].momentum)}
+    for each in terms:
+        if each.l2 is not None:
+            found["shrink"] = found["shrink"] + spread(each.l2)
+        if each.noise_std is not None:
+            found["noise_std"] = spread(each.noise_std)
+        if each.replacement is not None:
+            found["replacement_rate"] = spread(each.replacement.rate)
+            found["maturity_threshold"] = spread(each.replacement.maturity_threshold, int)
+            found["decay_rate"] = spread(each.replacement.decay_rate)
     return Numbers(**found)
 
 
-def _activation(module: MLP) -> str:
-    from neoteny.nets.activations import make_activation
+def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
+    """What several methods do together, as fields of `Options`, or why no kernel does it."""
+    optimizers = [number for number, each in enumerate(terms) if each.optimizer]
+    noises = [number for number, each in enumerate(terms) if each.noise_std is not None]
+    replacements = [number for number, each in enumerate(terms) if each.replacement is not None]
+    if optimizers != [0]:
+        return "one optimizer must come first"
+    if len(noises) > 1:
+        return "noise is added twice"
+    if len(replacements) > 1:
+        return "units are replaced twice"
+    first = terms[0]
+    if first.optimizer not in OPTIMIZERS:
+        return f"the optimizer {first.optimizer!r} is not covered"
+    found: dict[str, Any] = {
+        "optimizer": OPTIMIZERS.index(first.optimizer),
+        "shrink": any(each.l2 is not None for each in terms),
+        "noise": bool(noises),
+        "noise_first": not noises or not replacements or noises < replacements,
+    }
+    if first.optimizer == "adam":
+        found |= {"beta1": first.betas[0], "beta2": first.betas[1], "eps": first.eps}
+    for each in terms:
+        if each.replacement is not None:
+            found["utility"] = UTILITIES.index(each.replacement.utility)
+            found |= {"compensate": each.replacement.compensate, "count_layer": each.replacement.count == "layer"}
+    return found
 
-    layer = getattr(module, "act1", None)
-    if layer is None:
-        return ACTIVATIONS[0]
-    return next(name for name in ACTIVATIONS if type(make_activation(name)) is type(layer))
+
+def _network_options(module: nn.Module) -> dict[str, Any] | str:
+    """The fields of `Options` that describe a network, or why no kernel computes it."""
+    if type(module) is not MLP:
+        return f"{type(module).__name__} is not an MLP"
+    children = {name: layer for name, layer in module.named_children() if name != "flatten"}
+    hidden = sum(name.startswith("fc") for name in children)
+    parts = [part for part in ("fc", "norm", "act", "drop") if f"{part}1" in children]
+    if list(children) != [*(f"{part}{number}" for number in range(1, hidden + 1) for part in parts), "out"]:
+        return f"the layers of the MLP are not its own: {', '.join(children)}"
+    of_part: dict[str, list[Any]] = {
+        part: [children[f"{part}{number}"] for number in range(1, hidden + 1)] for part in parts
+    }
+    found: dict[str, Any] = {"activation": 0}
+    linear = [*of_part.get("fc", ()), module.out]
+    if any(type(layer) is not nn.Linear or layer.bias is None for layer in linear):
+        return "a layer of the MLP is not a Linear with a bias"
+    found["widths"] = (linear[0].in_features, *(layer.out_features for layer in linear))
+    if len({repr(layer) for layer in of_part.get("act", ())}) > 1:
+        return "the activations of the MLP differ"
+    for activation in of_part.get("act", ())[:1]:
+        known = [name for name in ACTIVATIONS if repr(make_activation(name)) == repr(activation)]
+        if not known:
+            return f"the activation {activation!r} is not covered"
+        found["activation"] = ACTIVATIONS.index(known[0])
+    norms = {_norm_options(layer) for layer in of_part.get("norm", ())}
+    if len(norms) > 1 or None in norms:
+        return "the norms of the MLP differ, or are not OnlineNorm with scaling and weights"
+    for norm in norms:
+        found |= {"norm": True, **dict(norm or ())}
+    drops = {layer.p if type(layer) is Dropout else None for layer in of_part.get("drop", ())}
+    if len(drops) > 1 or None in drops:
+        return "the dropout layers of the MLP differ, or are not neoteny's"
+    for probability in drops:
+        found["dropout"] = probability
+    return found
+
+
+def _norm_options(layer: nn.Module) -> tuple[tuple[str, float], ...] | None:
+    """The fields of `Options` that describe a norm; None if it is of another kind."""
+    if type(layer) is not OnlineNorm or not layer.layer_scaling or layer.weight is None:
+        return None
+    return (
+        ("forward_decay", layer.forward_decay),
+        ("backward_decay", layer.backward_decay),
+        ("norm_eps", layer.eps),
+    )
 
 
 def weight_count(widths: Sequence[int]) -> int:

@@ -4,12 +4,12 @@ Between blocks of updates the packed arrays hold exactly what the stack's tensor
 sums that a kernel keeps up to date are taken anew when a block begins. So a checkpoint is the stack's own state, and a
 run that was resumed does the same arithmetic as one that was not.
 
-Before this: `specification`; after it: `cpu` and `cuda`.
+Before this: `options`; after it: `cpu` and `cuda`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.backends.kernel.options import OPTIMIZERS, Specification
-from neoteny.methods import SGD, Adam, ContinualBackprop, ShrinkAndPerturb
+from neoteny.backends.kernel.options import OPTIMIZERS, Options
+from neoteny.methods.declaration import KernelState
 from neoteny.stacking.stack import Stack
 
 PAD = 32
@@ -56,15 +56,15 @@ class Layout:
     units: int
 
     @staticmethod
-    def of(specification: Specification) -> Layout:
+    def of(options: Options) -> Layout:
         """The layout of a network.
 
         Example:
-            >>> layout = Layout.of(Specification((22, 5, 1), 0, 0, 0))
+            >>> layout = Layout.of(Options((22, 5, 1), 0, 0, 0))
             >>> layout.stride, layout.weight, layout.bias, layout.parameters
             ((8, 8), (0, 184), (176, 224), 256)
         """
-        widths = specification.widths
+        widths = options.widths
         stride = tuple(_pad(width) for width in widths[1:])
         places: dict[str, list[int]] = {"weight": [], "bias": [], "scale": [], "shift": [], "unit": []}
         at = unit = 0
@@ -73,12 +73,12 @@ class Layout:
             at += inputs * columns
             places["bias"].append(at)
             at += columns
-            normed = specification.norm and layer < specification.hidden
+            normed = options.norm and layer < options.hidden
             places["scale"].append(at if normed else -1)
             places["shift"].append(at + columns if normed else -1)
             at += 2 * columns if normed else 0
             places["unit"].append(unit)
-            unit += columns if layer < specification.hidden else 0
+            unit += columns if layer < options.hidden else 0
         offsets = {name: tuple(values) for name, values in places.items()}
         return Layout(widths[:-1], widths[1:], stride, **offsets, parameters=-(-at // _ROW) * _ROW, units=unit)
 
@@ -105,7 +105,7 @@ class Packed:
         step: updates so far.
     """
 
-    specification: Specification
+    options: Options
     layout: Layout
     parameters: Tensor
     first: Tensor
@@ -122,18 +122,18 @@ class Packed:
     step: int = 0
 
     @staticmethod
-    def empty(specification: Specification, runs: int, dtype: torch.dtype, device: torch.device) -> Packed:
+    def empty(options: Options, runs: int, dtype: torch.dtype, device: torch.device) -> Packed:
         """Zeros."""
-        layout = Layout.of(specification)
-        optimizer = OPTIMIZERS[specification.optimizer]
+        layout = Layout.of(options)
+        optimizer = OPTIMIZERS[options.optimizer]
 
         def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
 
         moments = {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
-        units = layout.units if specification.replaces else 0
+        units = layout.units if options.replaces else 0
         return Packed(
-            specification,
+            options,
             layout,
             parameters=zeros(runs, layout.parameters),
             first=zeros(runs, layout.parameters if moments > 0 else 0),
@@ -142,22 +142,22 @@ class Packed:
             utility=zeros(runs, units),
             decay_power=zeros(runs, units),
             born=zeros(runs, units, kind=torch.int64),
-            accumulator=np.zeros((runs, specification.hidden)),
-            replaced=np.zeros((runs, specification.hidden), dtype=np.int64),
-            buffers=zeros(len(BUFFERS), runs, layout.units if specification.norm else 0),
-            dropout_seed=zeros(runs, specification.hidden, kind=torch.int64),
+            accumulator=np.zeros((runs, options.hidden)),
+            replaced=np.zeros((runs, options.hidden), dtype=np.int64),
+            buffers=zeros(len(BUFFERS), runs, layout.units if options.norm else 0),
+            dropout_seed=zeros(runs, options.hidden, kind=torch.int64),
             seeds=zeros(runs, kind=torch.int64),
         )
 
 
-def layer_names(specification: Specification) -> list[str]:
+def layer_names(options: Options) -> list[str]:
     """The linear layers of an `MLP`."""
-    return [*(f"fc{number}" for number in range(1, specification.hidden + 1)), "out"]
+    return [*(f"fc{number}" for number in range(1, options.hidden + 1)), "out"]
 
 
-def draw_purposes(specification: Specification) -> dict[str, list[str]]:
+def draw_purposes(options: Options) -> dict[str, list[str]]:
     """What each layer's draws are for, in the library's words: new weights, the random utility, and the noise."""
-    names = layer_names(specification)
+    names = layer_names(options)
     norms = [f"norm{number}" for number in range(1, len(names) + 1)]
     return {
         "weight": [f"{name}.weight" for name in names],
@@ -180,16 +180,15 @@ def pack(stack: Stack, packed: Packed) -> None:
     packed.seeds.copy_(stack.view.seeds)
     for theirs, ours in _pairs(stack, packed):
         ours.copy_(theirs)
-    for method, state in zip(stack.methods, stack._states, strict=True):
-        if isinstance(method, (Adam, ShrinkAndPerturb)):
-            packed.step = state["step"]
-        elif isinstance(method, ContinualBackprop):
-            for number, group in enumerate(stack.view.groups):
-                statistics = state[group.name]
-                packed.step = statistics["schedule"].step
-                packed.accumulator[:, number] = statistics["schedule"].accumulator
-                packed.replaced[:, number] = statistics["replaced"]
-    if packed.specification.dropout:
+    for state in _states(stack):
+        if state.clock is not None:
+            packed.step = state.clock["step"]
+        for number, group in enumerate(stack.view.groups if state.units else ()):
+            statistics = state.units[group.name]
+            packed.step = statistics["schedule"].step
+            packed.accumulator[:, number] = statistics["schedule"].accumulator
+            packed.replaced[:, number] = statistics["replaced"]
+    if packed.options.dropout:
         packed.step = int(stack.view.tensors["drop1.step"][0])
 
 
@@ -198,27 +197,31 @@ def unpack(packed: Packed, stack: Stack) -> None:
     """Copy the packed arrays into the stack's state."""
     for theirs, ours in _pairs(stack, packed):
         theirs.copy_(ours)
-    layout, specification = packed.layout, packed.specification
-    for number in range(specification.hidden if specification.dropout else 0):
+    layout, options = packed.layout, packed.options
+    for number in range(options.hidden if options.dropout else 0):
         stack.view.tensors[f"drop{number + 1}.step"].fill_(packed.step)
-    for method, state in zip(stack.methods, stack._states, strict=True):
-        if isinstance(method, (Adam, ShrinkAndPerturb)):
-            state["step"] = packed.step
-        if isinstance(method, Adam) and specification.replaces:
-            _write_resets(packed, state["resets"])
-        if isinstance(method, ContinualBackprop):
-            for number, group in enumerate(stack.view.groups):
-                statistics = state[group.name]
-                unit = layout.unit[number]
-                born = packed.born[:, unit : unit + group.units].cpu().numpy()
-                statistics["schedule"].load(packed.step, packed.accumulator[:, number].tolist(), born)
-                statistics["replaced"] = packed.replaced[:, number].copy()
+    for state in _states(stack):
+        if state.clock is not None:
+            state.clock["step"] = packed.step
+        if state.resets is not None and options.replaces:
+            _write_resets(packed, state.resets)
+        for number, group in enumerate(stack.view.groups if state.units else ()):
+            statistics = state.units[group.name]
+            unit = layout.unit[number]
+            born = packed.born[:, unit : unit + group.units].cpu().numpy()
+            statistics["schedule"].load(packed.step, packed.accumulator[:, number].tolist(), born)
+            statistics["replaced"] = packed.replaced[:, number].copy()
+
+
+def _states(stack: Stack) -> list[KernelState]:
+    """Where the state of each method lies."""
+    return [method.kernel_state(state) for method, state in zip(stack.methods, stack._states, strict=True)]
 
 
 def _write_resets(packed: Packed, resets: dict[str, Any]) -> None:
     """Adam's step counts start again at a unit's birth; a unit that was never replaced was born at step 0."""
-    layout, hidden = packed.layout, packed.specification.hidden
-    for number, name in enumerate(layer_names(packed.specification)):
+    layout, hidden = packed.layout, packed.options.hidden
+    for number, name in enumerate(layer_names(packed.options)):
         ports = (("rows", number, ()), ("columns", number - 1, (1,)))
         for axis, layer, group_axis in ports:
             if 0 <= layer < hidden:
@@ -232,17 +235,12 @@ def _write_resets(packed: Packed, resets: dict[str, Any]) -> None:
 
 def _pairs(stack: Stack, packed: Packed) -> Iterator[tuple[Tensor, Tensor]]:
     """Every tensor of the stack that a kernel changes, with the view of the packed arrays that holds the same."""
-    specification, layout, view = packed.specification, packed.layout, stack.view
-    sources: list[tuple[dict[str, Tensor], Tensor]] = [(view.tensors, packed.parameters)]
-    state = stack._states[0]
-    if isinstance(stack.methods[0], SGD) and state:
-        sources.append((state, packed.first))
-    elif isinstance(stack.methods[0], Adam):
-        moments = state["moments"]
-        sources.append(({name: each["first"] for name, each in moments.items()}, packed.first))
-        sources.append(({name: each["second"] for name, each in moments.items()}, packed.second))
+    options, layout, view = packed.options, packed.layout, stack.view
+    states = _states(stack)
+    sources: list[tuple[Mapping[str, Tensor], Tensor]] = [(view.tensors, packed.parameters)]
+    sources += zip(states[0].moments, (packed.first, packed.second), strict=False)  # as many as the optimizer has
     for tensors, flat in sources:
-        for number, name in enumerate(layer_names(specification)):
+        for number, name in enumerate(layer_names(options)):
             inputs, outputs, stride = layout.inputs[number], layout.outputs[number], layout.stride[number]
             at = layout.weight[number]
             matrix = flat[:, at : at + inputs * stride].unflatten(1, (inputs, stride))
@@ -253,17 +251,16 @@ def _pairs(stack: Stack, packed: Packed) -> Iterator[tuple[Tensor, Tensor]]:
                 vectors |= {f"{norm}.weight": layout.scale[number], f"{norm}.bias": layout.shift[number]}
             for key, at in vectors.items():
                 yield tensors[key], flat[:, at : at + outputs]
-    for number in range(specification.hidden):
+    for number in range(options.hidden):
         unit = slice(layout.unit[number], layout.unit[number] + layout.outputs[number])
-        if specification.norm:
+        if options.norm:
             for key, buffer in zip(BUFFERS, packed.buffers, strict=True):
                 yield view.tensors[f"norm{number + 1}.{key}"], buffer[:, unit]
-        if specification.dropout:
+        if options.dropout:
             yield view.tensors[f"drop{number + 1}.seed"], packed.dropout_seed[:, number]
-    for method, state in zip(stack.methods, stack._states, strict=True):
-        if isinstance(method, ContinualBackprop):
-            for number, group in enumerate(view.groups):
-                unit = slice(layout.unit[number], layout.unit[number] + group.units)
-                for key in STATISTICS:
-                    yield state[group.name][key], getattr(packed, key)[:, unit]
-                yield state[group.name]["born"], packed.born[:, unit]
+    for state in states:
+        for number, group in enumerate(view.groups if state.units else ()):
+            unit = slice(layout.unit[number], layout.unit[number] + group.units)
+            for key in STATISTICS:
+                yield state.units[group.name][key], getattr(packed, key)[:, unit]
+            yield state.units[group.name]["born"], packed.born[:, unit]

@@ -20,7 +20,7 @@ def due_counts(packed: Packed, numbers: Numbers, steps: int) -> np.ndarray:
     """Units to replace at each of the next `steps` updates, int32 (n, hidden, steps); moves the accumulators on."""
     runs, hidden = packed.accumulator.shape
     counts = np.zeros((runs, hidden, steps), dtype=np.int32)
-    if not packed.specification.replaces:
+    if not packed.options.replaces:
         return counts
     born = packed.born.cpu().numpy()
     for layer in range(hidden):
@@ -31,7 +31,7 @@ def due_counts(packed: Packed, numbers: Numbers, steps: int) -> np.ndarray:
             accumulator,
             numbers.replacement_rate,
             numbers.maturity_threshold,
-            packed.specification.count_layer,
+            packed.options.count_layer,
             packed.step,
             counts[:, layer],
         )

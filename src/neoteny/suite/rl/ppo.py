@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neoteny.backends.actor_critic import CompiledActorCritic, why_not
+from neoteny.backends.actor_critic import CompiledActorCritic, why_not_covered
 from neoteny.methods.method import Method
 from neoteny.nets import ActorCritic
 from neoteny.problems.draws import shuffle
@@ -98,7 +98,7 @@ class PPO(Agent):
 
     def why_not_compiled(self, setting: Setting) -> str:
         """Why gradients are left to autograd, in words; "" if they are written out."""
-        return why_not(setting.network.build, dict(setting.network.options))
+        return why_not_covered(setting.network.build, dict(setting.network.options))
 
 
 class Batch(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from neoteny.backends.kernel.examples import Examples
-from neoteny.backends.kernel.options import Numbers, Specification
+from neoteny.backends.kernel.options import Numbers, Options
 from neoteny.backends.kernel.pack import Packed, draw_purposes
 from neoteny.draws.rng import purpose_code
 
@@ -29,8 +29,8 @@ class Shape(NamedTuple):
     bounds: np.ndarray  # float64: of new weights
 
 
-class Options(NamedTuple):
-    """`Specification` as numbers; see there."""
+class Flags(NamedTuple):
+    """`Options` as numbers; see there."""
 
     activation: int
     loss: int
@@ -118,7 +118,7 @@ def state_of(packed: Packed) -> State:
 
 def shape_of(packed: Packed, scales: Sequence[float]) -> Shape:
     """The shape of a network; `scales`: the bounds of new weights."""
-    layout, purposes = packed.layout, draw_purposes(packed.specification)
+    layout, purposes = packed.layout, draw_purposes(packed.options)
 
     def unsigned(values: Sequence[int]) -> np.ndarray:
         return np.array([max(value, 0) for value in values], dtype=np.uint64)
@@ -137,10 +137,10 @@ def shape_of(packed: Packed, scales: Sequence[float]) -> Shape:
     )
 
 
-def options_of(specification: Specification) -> Options:
+def flags_of(options: Options) -> Flags:
     """The options of a learner."""
-    s = specification
-    return Options(
+    s = options
+    return Flags(
         s.activation,
         s.loss,
         s.optimizer,

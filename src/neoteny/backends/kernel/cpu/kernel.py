@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from neoteny import jit
-from neoteny.backends.kernel import options as specification
+from neoteny.backends.kernel import options as kernel_options
 from neoteny.backends.kernel.cpu import arguments as cpu_arguments
 from neoteny.backends.kernel.cpu import lanes as cpu_lanes
 from neoteny.backends.kernel.cpu import layers as cpu_layers
@@ -25,11 +25,11 @@ from neoteny.backends.kernel.cpu import narrow as cpu_narrow
 from neoteny.backends.kernel.cpu import norm as cpu_norm
 from neoteny.backends.kernel.cpu import units as cpu_units
 from neoteny.backends.kernel.cpu import wide as cpu_wide
-from neoteny.backends.kernel.cpu.arguments import as_array, inputs_of, options_of, rates_of, shape_of, state_of
+from neoteny.backends.kernel.cpu.arguments import as_array, flags_of, inputs_of, rates_of, shape_of, state_of
 from neoteny.backends.kernel.cpu.narrow import LANES, train_group
 from neoteny.backends.kernel.cpu.wide import train_run
 from neoteny.backends.kernel.examples import Examples
-from neoteny.backends.kernel.options import LOSSES, Numbers, Specification
+from neoteny.backends.kernel.options import LOSSES, Numbers, Options
 from neoteny.backends.kernel.pack import Packed
 from neoteny.backends.kernel.schedule import due_counts
 from neoteny.draws import philox as cpu_draws
@@ -50,7 +50,7 @@ class CpuKernel:
         self.threads = threads
         self._packed, self._numbers = packed, numbers
         self._shape = shape_of(packed, scales)
-        self._options = options_of(packed.specification)
+        self._options = flags_of(packed.options)
         self._rates = rates_of(numbers)
         self._one = as_array(torch.ones(1, dtype=packed.parameters.dtype))
 
@@ -60,7 +60,7 @@ class CpuKernel:
         due = due_counts(packed, self._numbers, stop - start)
         total, broken = np.zeros(runs), np.full(runs, -1, dtype=np.int64)
         inputs = inputs_of(examples)
-        narrow = len(inputs.mask) > 0 and _is_narrow(packed.specification)
+        narrow = len(inputs.mask) > 0 and _is_narrow(packed.options)
         train = _train_groups() if narrow else _train_runs()
         arguments = (self._shape, self._options, state_of(packed), self._rates, inputs, due, packed.step)
         at_once = LANES if narrow else max(1, runs // (4 * self.threads))
@@ -76,7 +76,7 @@ class CpuKernel:
         return total, broken
 
 
-def _is_narrow(s: Specification) -> bool:
+def _is_narrow(s: Options) -> bool:
     """Whether runs are better trained side by side than one by one."""
     plain = not (s.norm or s.dropout or s.noise) and LOSSES[s.loss] == "mse"
     return plain and max(s.widths) <= _NARROW
@@ -93,7 +93,7 @@ def _fingerprint() -> str:
     """Stands for the sources of all compiled functions; as part of an entry it keeps its cache from growing stale."""
     modules = (
         jit,
-        specification,
+        kernel_options,
         cpu_arguments,
         cpu_draws,
         cpu_lanes,

@@ -18,10 +18,10 @@ from torch import Tensor
 from neoteny.backends.kernel.cuda.plan import Cut, Device, Team
 from neoteny.backends.kernel.cuda.source import source
 from neoteny.backends.kernel.examples import Examples, Table
-from neoteny.backends.kernel.options import FOLD, Numbers, Specification
+from neoteny.backends.kernel.options import FOLD, Numbers, Options
 from neoteny.backends.kernel.pack import Packed
 
-_OPTIONS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
+_COMPILER_FLAGS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
 _MOST_STEPS = 2**31 - 2**20  # steps are 32-bit numbers in the kernel
 
 
@@ -39,15 +39,15 @@ class CudaKernel:
         if device.type != "cuda":
             raise ValueError(f"CudaKernel: the runs must be on a CUDA device, not on {device}.")
         self._packed, self._numbers, self._device = packed, numbers, device
-        specification, item = packed.specification, packed.parameters.element_size()
-        dense = is_dense(specification, numbers)
+        options, item = packed.options, packed.parameters.element_size()
+        dense = is_dense(options, numbers)
         properties = torch.cuda.get_device_properties(device)
         room = Device(
             properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor, properties.major >= 9
         )
-        cut = Cut.of(specification, item, dense, self.team or Team.of(specification, room), room)
+        cut = Cut.of(options, item, dense, self.team or Team.of(options, room), room)
         self._cut = cut
-        self._function = _function(source(specification, cut, item, dense, scales), cut.shared_bytes, device.index or 0)
+        self._function = _function(source(options, cut, item, dense, scales), cut.shared_bytes, device.index or 0)
         rates = (
             numbers.step_size, numbers.momentum, numbers.shrink, numbers.noise_std, numbers.replacement_rate,
             numbers.maturity_threshold.astype(np.float64), numbers.decay_rate,
@@ -64,7 +64,7 @@ class CudaKernel:
 
     def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         packed = self._packed
-        runs, hidden = len(packed.seeds), packed.specification.hidden
+        runs, hidden = len(packed.seeds), packed.options.hidden
         if not 0 <= start <= stop <= examples.steps:
             raise ValueError(f"CudaKernel: updates {start} to {stop} of a task of {examples.steps}.")
         if packed.step + (stop - start) > _MOST_STEPS:
@@ -76,7 +76,7 @@ class CudaKernel:
         with torch.cuda.stream(self._stream):
             found = self._launch(examples, start, stop)
         packed.step += stop - start
-        if packed.specification.replaces:
+        if packed.options.replaces:
             packed.accumulator[:] = found[:, 2 : 2 + hidden]
             packed.replaced += found[:, 2 + hidden :].astype(np.int64)
         return found[:, 0].copy(), found[:, 1].astype(np.int64)
@@ -84,7 +84,7 @@ class CudaKernel:
     def _launch(self, examples: Examples, start: int, stop: int) -> np.ndarray:
         """The results of one launch; see `Given` in cuda_steps.cu."""
         packed, team = self._packed, self._cut.team
-        runs, hidden = len(packed.seeds), packed.specification.hidden
+        runs, hidden = len(packed.seeds), packed.options.hidden
         table, task = self._uploaded(examples)
         given = np.zeros((runs, 2 + 2 * hidden))
         given[:, 2 : 2 + hidden] = packed.accumulator
@@ -124,14 +124,14 @@ class CudaKernel:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
 
-def is_dense(specification: Specification, numbers: Numbers) -> bool:
+def is_dense(options: Options, numbers: Numbers) -> bool:
     """Whether every weight changes at every update.
 
     L2 under plain SGD is a lazy factor of each matrix, unless it takes nearly all of a weight away at once.
     """
-    if specification.dense:
+    if options.dense:
         return True
-    return specification.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= FOLD).any())
+    return options.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= FOLD).any())
 
 
 @functools.lru_cache(maxsize=64)
@@ -142,6 +142,6 @@ def _function(text: str, shared_bytes: int, device: int) -> Any:
     except ImportError as error:
         raise ImportError("The CUDA kernel is compiled with cupy: pip install cupy-cuda12x (or -cuda13x).") from error
     with cupy.cuda.Device(device):
-        function = cupy.RawModule(code=text, options=_OPTIONS, backend="nvrtc").get_function("online")
+        function = cupy.RawModule(code=text, options=_COMPILER_FLAGS, backend="nvrtc").get_function("online")
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function

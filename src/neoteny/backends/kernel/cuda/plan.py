@@ -3,7 +3,7 @@
 A team of threads trains a run: a warp for tiny networks, one block, or a cluster of blocks for large ones. All of it
 follows from the network, its options and the type of its numbers, never from the number of runs.
 
-Before this: `specification` and `packing`; after it: `cuda_source`.
+Before this: `options` and `packing`; after it: `cuda_source`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from neoteny.backends.kernel.options import Specification, weight_count
+from neoteny.backends.kernel.options import Options, weight_count
 from neoteny.backends.kernel.pack import Layout
 
 _RESERVED = 1024  # bytes of shared memory that the driver takes from each block
@@ -65,19 +65,19 @@ class Team:
         return 1 if self.threads == 32 else 16 // item
 
     @staticmethod
-    def of(specification: Specification, device: Device = HOPPER) -> Team:
+    def of(options: Options, device: Device = HOPPER) -> Team:
         """The team for a network."""
-        weights, widths = weight_count(specification.widths), specification.widths
+        weights, widths = weight_count(options.widths), options.widths
         if weights <= _TINY_WEIGHTS and max(widths) <= 128:
             return Team(32, teams=4, blocks_per_multiprocessor=8)
-        if device.clusters and weights > _LARGE_WEIGHTS and specification.hidden > 0 and min(widths[1:-1]) > 16:
+        if device.clusters and weights > _LARGE_WEIGHTS and options.hidden > 0 and min(widths[1:-1]) > 16:
             # The sums of |w| take registers: rows under way wait in shared memory instead.
-            stages = 3 if specification.replaces and specification.optimizer == 0 else 0
+            stages = 3 if options.replaces and options.optimizer == 0 else 0
             return Team(512, blocks=4 if weights > _HUGE_WEIGHTS else 2, stages=stages)
-        if device.clusters and weights > _MEDIUM_WEIGHTS and specification.dense and specification.hidden > 0:
+        if device.clusters and weights > _MEDIUM_WEIGHTS and options.dense and options.hidden > 0:
             # All weights and moments change at every update: together, the blocks have room for them.
-            side_by_side = 1 if specification.optimizer else 2
-            blocks = _most_blocks(specification)
+            side_by_side = 1 if options.optimizer else 2
+            blocks = _most_blocks(options)
             return Team(256, blocks=blocks, blocks_per_multiprocessor=side_by_side, keeps=True)
         return Team(256, blocks_per_multiprocessor=2)
 
@@ -119,34 +119,34 @@ class Cut:
         return self.desk.size * self.team.teams if self.desk_inside else 0
 
     @staticmethod
-    def of(specification: Specification, item: int, dense: bool, team: Team, device: Device = HOPPER) -> Cut:
+    def of(options: Options, item: int, dense: bool, team: Team, device: Device = HOPPER) -> Cut:
         """The cut for numbers of `item` bytes; `dense`: whether every weight changes at every update."""
-        layout = Layout.of(specification)
-        vector, last = team.vector(item), specification.layers - 1
+        layout = Layout.of(options)
+        vector, last = team.vector(item), options.layers - 1
         narrow = tuple(-(-outputs // vector) * vector for outputs in layout.outputs)
         own = narrow
         if team.blocks > 1:
             own = (*(stride // team.blocks for stride in layout.stride[:last]), narrow[last])
-            if not specification.hidden or any(stride % (team.blocks * 4) for stride in layout.stride[:last]):
+            if not options.hidden or any(stride % (team.blocks * 4) for stride in layout.stride[:last]):
                 raise ValueError(f"{team.blocks} blocks cannot share hidden layers of {layout.outputs[:last]} units.")
-        desk = _desk(specification, layout, team, own, item, dense)
+        desk = _desk(options, layout, team, own, item, dense)
         inside = desk.size * team.teams <= device.block_bytes
         if team.stages and not inside:
-            return Cut.of(specification, item, dense, replace(team, stages=0), device)
-        moments = specification.optimizer
+            return Cut.of(options, item, dense, replace(team, stages=0), device)
+        moments = options.optimizer
         limit = min(device.block_bytes, device.multiprocessor_bytes // team.blocks_per_multiprocessor - _RESERVED)
-        places = [-1] * specification.layers
-        for layer in reversed(range(specification.layers)):
+        places = [-1] * options.layers
+        for layer in reversed(range(options.layers)):
             size = (1 + moments) * layout.inputs[layer] * own[layer] * item
             shared = team.blocks > 1 and not (team.keeps and layer < last)
             if inside and not shared and (desk.size + size) * team.teams <= limit:
                 places[layer] = desk.size
                 desk.size += -(-size // 16) * 16
         desk.offsets["MATRIX"] = places
-        return Cut(team, own, desk, _board(specification, layout, team, item), inside)
+        return Cut(team, own, desk, _board(options, layout, team, item), inside)
 
 
-def _desk(s: Specification, layout: Layout, team: Team, own: tuple[int, ...], item: int, dense: bool) -> Memory:
+def _desk(s: Options, layout: Layout, team: Team, own: tuple[int, ...], item: int, dense: bool) -> Memory:
     """Working memory of one block, in bytes."""
     desk, hidden, last = Memory(), s.hidden, s.layers - 1
     kinds, index = 1 + s.optimizer, 2 if max(s.widths) < 2**16 else 4
@@ -193,11 +193,11 @@ def _desk(s: Specification, layout: Layout, team: Team, own: tuple[int, ...], it
     return desk
 
 
-def _most_blocks(s: Specification) -> int:
+def _most_blocks(s: Options) -> int:
     """Into how many equal parts the units of every hidden layer can be cut.
 
     Example:
-        >>> _most_blocks(Specification((784, 100, 100, 10), 0, 1, 2))
+        >>> _most_blocks(Options((784, 100, 100, 10), 0, 1, 2))
         8
     """
     strides = Layout.of(s).stride[: s.hidden]
@@ -219,7 +219,7 @@ def _tile(columns: int, vector: int) -> int:
     return vector * _lanes(columns, vector) * _deep(columns, vector)
 
 
-def _board(s: Specification, layout: Layout, team: Team, item: int) -> Memory:
+def _board(s: Options, layout: Layout, team: Team, item: int) -> Memory:
     """What the blocks of a run tell each other, in bytes; nothing for one block."""
     board, hidden, blocks = Memory(), s.hidden, team.blocks if team.blocks > 1 else 0
     stride = [count if blocks and layer < hidden else 0 for layer, count in enumerate(layout.stride)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neoteny.backends.kernel.cuda.plan import Cut
-from neoteny.backends.kernel.options import FOLD, Specification
+from neoteny.backends.kernel.options import FOLD, Options
 from neoteny.backends.kernel.pack import Layout, draw_purposes
 from neoteny.draws.rng import purpose_code
 
@@ -17,14 +17,14 @@ FILES = ("team", "matrix", "layers", "signals", "units", "steps")
 """In this order, each as NAME.cu; online.cu, the kernel itself, comes last."""
 
 
-def source(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
+def source(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
     """The whole source for numbers of `item` bytes; `bounds`: of new weights, for each hidden layer."""
     folder = Path(__file__).parent
     names = (*(f"{name}.cu" for name in FILES), "online.cu")
     return prelude(s, cut, item, dense, bounds) + "".join((folder / name).read_text() for name in names)
 
 
-def prelude(s: Specification, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
+def prelude(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
     """The first lines of the source: everything that is known before the kernel is compiled."""
     layout, team = Layout.of(s), cut.team
     numbers: dict[str, object] = {

@@ -48,9 +48,9 @@ def main() -> None:
 
 def learn(wanted: tuple[str, int, int]) -> tuple[str, int, np.ndarray, float]:
     """One run: return, reward per step and length of its first and of its last episodes, (2, 3)."""
-    from neoteny.suite.running import settle
+    from neoteny.suite.environment import set_deterministic
 
-    settle()
+    set_deterministic()
     method, seed, steps = wanted
     training = make_training(method, seed)
     rewards, ends = [], []

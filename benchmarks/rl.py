@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with_allocator_settings()
-    from neoteny.suite.running import settle
+    from neoteny.suite.environment import set_deterministic
 
-    settle()
+    set_deterministic()
     if arguments.worker is not None:
         work(arguments.worker, arguments.iterations)
         return
@@ -94,7 +94,7 @@ def make_training(method: str, seed: int) -> Any:
     from neoteny.nets import ActorCritic
     from neoteny.problems import SlipperyAnt
     from neoteny.suite.rl.ppo import PPO
-    from neoteny.suite.stacks import StackOfRuns, runs_of
+    from neoteny.suite.stacks import PlannedStack, runs_of
     from neoteny.suite.sweep import Setting, Sweep, network
 
     after = {
@@ -105,7 +105,7 @@ def make_training(method: str, seed: int) -> Any:
     setting = Setting(method, network(ActorCritic), (Adam(1e-4), *after[method]), agent=PPO())
     sweep = Sweep(SlipperyAnt(), (setting,), runs=seed + 1)
     run = runs_of(sweep, sweep.settings, "cpu")[seed]
-    return PPO().train(StackOfRuns(sweep, (run,)), SlipperyAnt().open())
+    return PPO().train(PlannedStack(sweep, (run,)), SlipperyAnt().open())
 
 
 def compare_methods(iterations: int, stock: float) -> None:

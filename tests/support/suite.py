@@ -73,10 +73,10 @@ from neoteny.cli import parser as cli
 from neoteny.cli import show as commands
 from neoteny.suite.rl import ppo
 from neoteny.suite import progress
-from neoteny.suite import running
+from neoteny.suite import worker
 from neoteny.suite.store import results as store
 from neoteny.suite import training
-from neoteny.suite import workers
+from neoteny.suite import processes
 import contextlib, importlib
 for package in ("numba", "gymnasium", "neoteny.problems.ant.env"):  # once, not in every process
     with contextlib.suppress(ImportError):

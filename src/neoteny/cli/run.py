@@ -1,11 +1,9 @@
-"""`neoteny run`: from the options of the command line to workers in a results folder, and what is said about them."""
+"""`neoteny run`: from the options of the command line to workers in a results folder."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
-import shlex
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,31 +13,46 @@ from typing import Any
 import torch
 
 from neoteny import experiments
+from neoteny.cli.explain import require
+from neoteny.cli.options import RunOptions
 from neoteny.experiments import Experiment
 from neoteny.problems.problem import Problem, Source
-from neoteny.suite import running
 from neoteny.suite.configuration import describe
+from neoteny.suite.environment import choose_device, choose_kernel, open_problems, versions
 from neoteny.suite.identity import run_ids, setting_digest, setting_digests
+from neoteny.suite.processes import run_workers, stop_with_parent
 from neoteny.suite.progress import Display
-from neoteny.suite.stacks import Run, runs_of
+from neoteny.suite.session import Job, Notify
+from neoteny.suite.stacks import Run, remaining_stacks, runs_of
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Sweep, nearest
-from neoteny.suite.workers import run_workers, stop_with_parent
+from neoteny.suite.worker import Worker
 
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
+
+
+def command_run(**options: Any) -> int:
+    """Run an experiment to its end, or until it is stopped."""
+    require("pandas", "pyarrow", "rich")  # before hours of training, not after
+    return prepare(RunOptions(**options)).run()
+
+
+def command_work(options: str, threads: int) -> int:
+    """Be one of the processes of `neoteny run --jobs`."""
+    return prepare(RunOptions.from_json(options)).work_for_parent(threads)
 
 
 @dataclass(frozen=True)
 class Launch:
     """Everything that a run needs, checked: the data is there, the folder is ours.
 
-    `every` has one run of each setting, also of those that --methods leaves for later.
+    `every` has one run per setting, with the settings that --methods leaves for later.
     """
 
-    options: argparse.Namespace
+    options: RunOptions
     experiment: Experiment
     sweep: Sweep
     results: Results
@@ -49,84 +62,73 @@ class Launch:
     wanted: list[Run]
     every: list[Run]
 
-    def carry_out(self) -> int:
-        """Run everything that is left, in this process or in several; returns the exit status."""
-        self._plan()
+    def run(self) -> int:
+        """Train everything that is left, in this process or in several; returns the exit status."""
+        self._write_plan()
         jobs = self._choose_jobs()
         root = self.results.root
         stop = StopFlag()
         with stop.listening(), Display(self.results) as display:
             try:
                 if jobs == 1:
-                    failures = [
-                        f"neoteny: {line}"
-                        for line in self._worker(stop, display.say, alone=True, threads=_threads(1)).run()
-                    ]
+                    worker = Worker(self.sweep, self._job(stop, display.notify, _threads(1)))
+                    failures = [f"neoteny: {line}" for line in worker.run()]
                 else:
-                    failures = self._share(jobs, stop, display)
+                    failures = self._run_processes(jobs, stop, display)
             except Stopped as stopped:
-                again = f"Stopped. Give the same command again to go on; `neoteny status {root}` says how far it is."
-                display.say("\n".join(filter(None, [str(stopped), again])))
+                again = f"Stopped. Repeat the command to continue; `neoteny status {root}` shows the progress."
+                display.notify("\n".join(filter(None, [str(stopped), again])))
                 return STOPPED
         for failure in failures:
-            complain(failure)
+            log(failure)
         if failures:
-            complain("Finished runs are kept; give the same command again to try the rest.")
+            log("Finished runs are kept; repeat the command to try the others again.")
             return 1
-        print(f"Done. `neoteny report {root}` makes the page, `neoteny claims {root}` the verdicts.")
+        print(f"Done. `neoteny report {root}` writes the page, `neoteny claims {root}` prints the verdicts.")
         return 0
 
-    def work_for_parent(self) -> int:
+    def work_for_parent(self, threads: int) -> int:
         """Be one of several processes, until all is done or the parent is gone; returns the exit status."""
         stop = StopFlag()
         stop_with_parent(stop)
         with stop.listening():
             try:
-                failures = self._worker(stop, complain, alone=False, threads=self.options.worker).run()
+                failures = Worker(self.sweep, self._job(stop, log, threads), alone=False).run()
             except Stopped:
                 return STOPPED
         for failure in failures:
-            complain(f"neoteny: {failure}")
+            log(f"neoteny: {failure}")
         return 1 if failures else 0
 
-    def _worker(self, stop: StopFlag, say: running.Say, alone: bool, threads: int) -> running.Worker:
-        return running.Worker(
-            self.sweep,
-            self.results,
-            self.streams,
-            self.device,
-            self.kernel,
-            stop,
-            say,
-            self.options.checkpoint_seconds,
-            alone,
-            threads,
-        )
+    def _job(self, stop: StopFlag, notify: Notify, threads: int) -> Job:
+        seconds = self.options.checkpoint_seconds
+        return Job(self.results, self.streams, self.device, self.kernel, seconds, threads, stop, notify)
 
-    def _share(self, jobs: int, stop: StopFlag, display: Display) -> list[str]:
-        """Let several processes share the stacks; what failed."""
-        failures, notes = run_workers([*self._arguments(), "--worker", str(_threads(jobs))], jobs, stop)
+    def _run_processes(self, jobs: int, stop: StopFlag, display: Display) -> list[str]:
+        """Let several processes share the stacks; returns what failed."""
+        options = dataclasses.replace(self.options, out=self.results.root)
+        failures, notes = run_workers(["work", options.to_json(), str(_threads(jobs))], jobs, stop)
         plan = self.results.plan()
         if failures and not plan["more"] and self.results.finished_runs().issuperset(plan["runs"]):
-            failures, notes = [], "\n".join(failures)  # another worker has done what one could not
+            failures, notes = [], "\n".join(failures)  # another worker has trained what one could not
         if notes:
-            display.say(notes)
+            display.notify(notes)
         return failures
 
     def _choose_jobs(self) -> int:
-        stacks = running.plan_stacks(self.sweep, self.results, self.wanted)
+        stacks = remaining_stacks(self.sweep, self.results, self.wanted)
         jobs = self.options.jobs or (1 if self.device.type == "cuda" else os.cpu_count() or 1)
         if self.sweep.selection is None:
             jobs = min(jobs, max(1, len(stacks)))
-        complain(
+        log(
             f"{self.experiment.name}, scale {self.options.scale}: {len(self.wanted)} runs, {len(stacks)} stacks to "
             f"train, {jobs} process{'es' if jobs > 1 else ''}, on {self.device.type}, results in "
             f"{self.results.root}"
         )
         return jobs
 
-    def _plan(self) -> None:
-        """Write down what is wanted, for `status`, reports and those who go on with it."""
+    def _write_plan(self) -> None:
+        """Write plan.json: what is wanted, for `status`, reports and those who continue it."""
         more = ""
         if self.sweep.selection is not None:
             each, count = " and ".join(self.sweep.selection.by), self.sweep.selection.more_runs
@@ -140,21 +142,21 @@ class Launch:
                 "settings": sorted(settings),
                 "left_out": self._left_out(planned),
                 "more": more,
-                "command": shlex.join(["neoteny", *self._arguments()]),
+                "command": self.options.command(self.results.root),
                 "folder": "" if path is None else str(path.resolve().parent),
             }
         )
         others = self.results.other_runs()
         if others:
-            complain(
-                f"{len(others)} finished runs in {self.results.root} are of settings that the experiment does not have "
-                "now, or were trained by another path (see --kernel); they are kept, and reports leave them out."
+            log(
+                f"{len(others)} finished runs in {self.results.root} have settings that the experiment no longer has, "
+                "or were trained by another backend (see --kernel); they are kept, and reports leave them out."
             )
 
     def _settings(self, before: set[str]) -> set[str]:
-        """The settings that count, by their digests.
+        """The digests of the settings that count.
 
-        Those of methods that --methods leaves out stay what an earlier command had, on another device it may be.
+        Settings that --methods leaves out keep the digest of an earlier command, which may have used another device.
         """
         now = {setting.method for setting in self.sweep.settings}
         found: set[str] = set()
@@ -164,55 +166,44 @@ class Launch:
         return found
 
     def _still_wanted(self, before: Mapping[str, Any], settings: Collection[str]) -> list[str]:
-        """The runs that an earlier command set out to do, where this one only says which methods come first."""
+        """The runs of an earlier command that stay wanted, where this one only chooses which methods come first."""
         if not self.options.methods or not before["runs"]:
             return []
         if set(before["settings"]) == settings:
             return before["runs"]
-        known = {one for run in self.every for one in setting_digests(run.configuration)}
+        known = {each for run in self.every for each in setting_digests(run.configuration)}
         if not known.issuperset(before["settings"]):  # of an earlier version of the experiment
             return []
         more = self.sweep.selection.more_runs if self.sweep.selection else 0
-        instead: set[str] = set()  # the runs of these methods by any path: this command's come in their place
+        instead: set[str] = set()  # the runs of these methods with any backend: this command's replace them
         for setting in self.sweep.settings:
             for run in runs_of(self.sweep, [setting], self.kernel, range((setting.runs or self.sweep.runs) + more)):
                 instead |= run_ids(run.configuration)
         return [run for run in before["runs"] if run not in instead]
 
     def _left_out(self, planned: Collection[str]) -> list[str]:
-        """Methods of the experiment of which nothing is planned yet."""
+        """Methods of the experiment without any planned run."""
         begun = {run.setting.method for run in self.every if not run_ids(run.configuration).isdisjoint(planned)}
         return list(dict.fromkeys(run.setting.method for run in self.every if run.setting.method not in begun))
 
-    def _arguments(self) -> list[str]:
-        """What was asked for, as arguments of another process or for the person who goes on with it."""
-        usual = {
-            "methods": None, "runs": None, "device": "auto", "kernel": "auto", "data": None, "checkpoint_seconds": 60.0,
-        }  # fmt: skip
-        given = ["run", self.options.experiment, "--scale", self.options.scale, "--out", str(self.results.root)]
-        for name, value in usual.items():
-            if getattr(self.options, name) != value:
-                given += [f"--{name.replace('_', '-')}", str(getattr(self.options, name))]
-        return given
 
-
-def prepare(options: argparse.Namespace) -> Launch:
-    """Load the experiment, find its data and open its folder; whatever is wrong is said before anything is written."""
+def prepare(options: RunOptions) -> Launch:
+    """Load the experiment, find its data and open its folder; validates everything before writing."""
     experiment = experiments.load(options.experiment)
     sweep = experiment.make_sweep(options.scale)
     if options.runs is not None:
         settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
-    device = running.choose_device(options.device, sweep)
-    kernel = running.choose_kernel(options.kernel, device)
+    device = choose_device(options.device, sweep)
+    kernel = choose_kernel(options.kernel, device)
     every = runs_of(sweep, sweep.settings, kernel, range(1))
-    streams = running.open_problems(sweep, options.data)
+    streams = open_problems(sweep, options.data)
     about = {
         "experiment": experiment.name,
         "scale": options.scale,
         "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
         "configuration": describe(sweep),
-        "versions": running.versions(),
+        "versions": versions(),
     }
     root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
     sweep = _keep_methods(sweep, options.methods)
@@ -222,7 +213,7 @@ def prepare(options: argparse.Namespace) -> Launch:
 
 
 def _keep_methods(sweep: Sweep, names: str | None) -> Sweep:
-    """The settings of these methods alone, all where none is named."""
+    """The sweep with the settings of these methods only; None: all."""
     if names is None:
         return sweep
     known = list(dict.fromkeys(setting.method for setting in sweep.settings))
@@ -237,10 +228,10 @@ def _keep_methods(sweep: Sweep, names: str | None) -> Sweep:
 
 
 def _threads(jobs: int) -> int:
-    """Threads for each of so many processes."""
+    """Threads for each of `jobs` processes."""
     return max(1, (os.cpu_count() or 1) // jobs)
 
 
-def complain(line: str) -> None:
-    """A line for the person who waits, apart from what the command prints as its result."""
+def log(line: str) -> None:
+    """Print a line for the person who waits; standard output is for results."""
     print(line, file=sys.stderr, flush=True)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import inspect
-import re
 import shutil
-import sysconfig
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import neoteny
+from neoteny.cli.explain import require
 from neoteny.text import render
 
 if TYPE_CHECKING:
@@ -22,7 +16,7 @@ if TYPE_CHECKING:
     from neoteny.suite.store.results import Results
 
 
-def command_list(options: argparse.Namespace) -> int:
+def command_list() -> int:
     """Everything that has a name."""
     from neoteny.cli.catalogue import list_experiments, list_things
 
@@ -34,32 +28,23 @@ def command_list(options: argparse.Namespace) -> int:
     return 0
 
 
-def command_run(options: argparse.Namespace) -> int:
-    """Run an experiment to its end, or as far as it gets."""
-    require("pandas", "pyarrow", "rich")  # before hours of training, not after
-    from neoteny.cli.run import prepare
-
-    launch = prepare(options)
-    return launch.work_for_parent() if options.worker else launch.carry_out()
-
-
-def command_status(options: argparse.Namespace) -> int:
+def command_status(folder: Path) -> int:
     """How far a results folder is."""
     from neoteny.suite.progress import status_text
     from neoteny.suite.store.folder import ResultsFolder
 
-    print(status_text(ResultsFolder.open(options.folder)))
+    print(status_text(ResultsFolder.open(folder)))
     return 0
 
 
-def command_claims(options: argparse.Namespace) -> int:
+def command_claims(folder: Path, so_far: bool, tasks: int | None) -> int:
     """The verdicts."""
     from neoteny.report.claim import Outcome
     from neoteny.suite.store.results import Results
 
-    results = Results.open(options.folder)
+    results = Results.open(folder)
     experiment = find_experiment(results)
-    frame = read_frame(results, experiment, options.so_far, options.tasks)
+    frame = read_frame(results, experiment, so_far, tasks)
     counts = dict.fromkeys(Outcome, 0)
     for claim in experiment.claims:
         verdict = experiment.judge(claim, frame)
@@ -67,7 +52,7 @@ def command_claims(options: argparse.Namespace) -> int:
         print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
     print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     metric = experiment.make_sweep(results.about["scale"]).problem.performance
-    for what, text in _describe_part(frame, results, metric, options.tasks).items():
+    for what, text in _describe_part(frame, results, metric, tasks).items():
         print(f"{what}: {text}")
     if experiment.unchecked:
         print("\nNot checked:")
@@ -76,18 +61,18 @@ def command_claims(options: argparse.Namespace) -> int:
     return 0
 
 
-def command_report(options: argparse.Namespace) -> int:
+def command_report(folder: Path, so_far: bool, tasks: int | None) -> int:
     """The page and the figures."""
     require("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2")
     from neoteny.suite.store.errors import StoreError
     from neoteny.suite.store.files import try_lock
     from neoteny.suite.store.results import Results
 
-    results = Results.open(options.folder)
+    results = Results.open(folder)
     with try_lock(results.root / "locks" / "report.lock") as mine:
         if not mine:
             raise StoreError(f"Another process is writing the report of {results.root} now; wait for it.")
-        _make_report(results, find_experiment(results), options.so_far, options.tasks)
+        _make_report(results, find_experiment(results), so_far, tasks)
     return 0
 
 
@@ -168,7 +153,7 @@ def _facts(results: Results) -> dict[str, str]:
         "Diverged": str(diverged),
         "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over finished stacks",
         "Machine": "; ".join(sorted({part["machine"] for part in parts})),
-        "Path": "; ".join(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
+        "Backend": "; ".join(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
         "Versions": "; ".join(
             sorted({", ".join(f"{name} {number}" for name, number in part["versions"].items()) for part in parts})
         ),
@@ -194,11 +179,11 @@ def _describe_part(frame: pd.DataFrame, results: Results, metric: str, tasks: in
     return facts
 
 
-def command_data(options: argparse.Namespace) -> int:
+def command_data(action: str, name: str, data: Path | None) -> int:
     """Which datasets are there; or fetch one."""
     from neoteny.problems.data.texts import fetch_with_progress, list_text
 
-    print(list_text(options.data) if options.action == "list" else fetch_with_progress(options.name, options.data))
+    print(list_text(data) if action == "list" else fetch_with_progress(name, data))
     return 0
 
 
@@ -210,59 +195,3 @@ def find_experiment(results: Results) -> Experiment:
     if name in experiments.VARIANTS or not copied.exists():  # variants were files once: their old folders have a copy
         return experiments.load(name)
     return experiments.load(str(copied), name, results.plan()["folder"])
-
-
-def require(*packages: str) -> None:
-    """Refuse to begin what could not be finished."""
-    for name in packages:
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
-
-
-SUITE = ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2", "rich", "PIL", "numba")
-
-
-def explain(error: Exception) -> str | None:
-    """The text for an error that a person can mend; None for a fault of ours, which keeps its traceback."""
-    if isinstance(error, ModuleNotFoundError) and error.name in SUITE:
-        return f"This needs {error.name}, which is not installed: pip install 'neoteny[suite]'."
-    from neoteny.experiments import ExperimentError
-    from neoteny.suite.store.errors import StoreError
-
-    if isinstance(error, (StoreError, ExperimentError)):
-        return str(error)
-    from neoteny.problems.data.files import DataError  # imports torch
-
-    if isinstance(error, DataError):
-        return str(error)
-    if isinstance(error, (ValueError, TypeError)):
-        return f"{_place(error)}{_unknown_parameter(str(error)) or error}"
-    return None
-
-
-def _place(error: Exception) -> str:
-    """The line of the user's experiment file that raised it, if one did."""
-    libraries = [str(Path(neoteny.__file__).parent), *sysconfig.get_paths().values()]
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename.endswith(".py") and not frame.filename.startswith(tuple(libraries))
-    ]
-    return f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
-
-
-def _unknown_parameter(text: str) -> str | None:
-    """Python's own message about an unexpected argument, with the nearest known one."""
-    found = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text)
-    if found is None:
-        return None
-    from neoteny import methods, nets, problems
-    from neoteny.suite import sweep
-
-    name, argument = found.groups()
-    for home in (methods, nets, problems, sweep):
-        thing = getattr(home, name, None)
-        if thing is not None:
-            known = list(inspect.signature(thing).parameters)
-            return f"{name} has no parameter {argument!r}.{sweep.nearest(argument, known)} It takes {', '.join(known)}."
-    return None

@@ -34,8 +34,8 @@ def describe_progress(entry: Mapping[str, Any]) -> str:
     """Task, speed, time to go and the latest metric of one stack."""
     parts = [f"task {entry['task']} of {entry['tasks']}"]
     unit = entry.get("unit", "update")
-    if entry.get("path") and entry["state"] == "running":
-        parts.append(entry["path"])
+    if entry.get("backend") and entry["state"] == "running":
+        parts.append(entry["backend"])
     if entry["resumed_at"] and entry["state"] == "running":
         parts.append(f"resumed at {unit} {entry['resumed_at']:,}")
     rate = entry["updates_per_second"]
@@ -77,7 +77,7 @@ class Display:
         if self._rich is not None:
             self._rich.stop()
 
-    def say(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Print a line above the bars."""
         if self._rich is not None:
             self._rich.console.print(line, markup=False, highlight=False)

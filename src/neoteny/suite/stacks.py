@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
 
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem
 from neoteny.suite.configuration import configure
 from neoteny.suite.identity import digest
+from neoteny.suite.selection import choose
 from neoteny.suite.sweep import Setting, Sweep
+
+if TYPE_CHECKING:
+    from neoteny.suite.store.results import Results
+
+_SEED_SPACE = 2**63 - 1  # of torch.manual_seed
 
 
 @dataclass(frozen=True)
@@ -23,10 +32,16 @@ class Run:
     configuration: dict[str, Any]
     run_id: str
 
+    def make_network(self, dtype: torch.dtype) -> nn.Module:
+        """The network with its initial weights, on the CPU; the weights depend on the seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed % _SEED_SPACE)
+            return self.setting.network.make(self.problem).to(dtype)
+
 
 @dataclass(frozen=True)
-class StackOfRuns:
-    """Runs that train in lock-step, with what they share."""
+class PlannedStack:
+    """Runs that are to be trained in lock-step, in one stack of networks."""
 
     sweep: Sweep
     runs: tuple[Run, ...]
@@ -37,8 +52,8 @@ class StackOfRuns:
         return digest([run.run_id for run in self.runs])
 
     @property
-    def path(self) -> str:
-        """How it is trained; see `paths`."""
+    def backend(self) -> str:
+        """The name of the backend that trains it; see `backends.names`."""
         return self.runs[0].configuration["kernel"]
 
     @property
@@ -88,9 +103,34 @@ def runs_of(sweep: Sweep, settings: Iterable[Setting], kernel: str, seeds: range
     return list(found.values())
 
 
+def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
+    """The runs of each stage; the second stage needs the results of the first."""
+    yield runs_of(sweep, sweep.settings, kernel)
+    if sweep.selection is not None:
+        more: list[Run] = []
+        for setting in choose(sweep, results.frame()):
+            first = setting.runs or sweep.runs
+            more += runs_of(sweep, [setting], kernel, range(first, first + sweep.selection.more_runs))
+        yield more
+
+
+def remaining_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[PlannedStack]:
+    """The stacks that are left to train, those that have begun first."""
+    finished = results.finished_runs()
+    begun = []
+    for stack_id, entry in results.progress().items():
+        if entry["state"] in ("finished", "split") or results.is_finished(stack_id):
+            continue
+        if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
+            results.checkpoints(stack_id).clear()
+        else:
+            begun.append(entry["runs"])
+    return stacks_of(sweep, runs, finished, begun)
+
+
 def stacks_of(
     sweep: Sweep, runs: Sequence[Run], finished: Collection[str], begun: Iterable[Sequence[str]] = ()
-) -> list[StackOfRuns]:
+) -> list[PlannedStack]:
     """Group the runs that are not finished.
 
     Args:
@@ -101,10 +141,10 @@ def stacks_of(
             that their checkpoints can be used whatever else was asked for in the meantime.
     """
     open_runs = {run.run_id: run for run in runs if run.run_id not in finished}
-    stacks: list[StackOfRuns] = []
+    stacks: list[PlannedStack] = []
     for ids in begun:
         if ids and all(run_id in open_runs for run_id in ids):
-            stacks.append(StackOfRuns(sweep, tuple(open_runs.pop(run_id) for run_id in ids)))
+            stacks.append(PlannedStack(sweep, tuple(open_runs.pop(run_id) for run_id in ids)))
     # Chunks are cut before finished runs are left out, so that a stack keeps its members when its neighbours finish.
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -114,7 +154,7 @@ def stacks_of(
         for start in range(0, len(members), size):
             left = tuple(run for run in members[start : start + size] if run.run_id in open_runs)
             if left:
-                stacks.append(StackOfRuns(sweep, left))
+                stacks.append(PlannedStack(sweep, left))
     return stacks
 
 

@@ -20,7 +20,7 @@ from neoteny.problems.problem import Problem, Worlds
 
 if TYPE_CHECKING:
     from neoteny.suite.rl.agent import AgentTraining
-    from neoteny.suite.stacks import StackOfRuns
+    from neoteny.suite.stacks import PlannedStack
 
 SCALES = ("smoke", "laptop", "paper")
 COLUMNS = ("run_id", "method", "setting", "hyperparameters", "seed", "task", "metric", "value", "scale")
@@ -77,7 +77,7 @@ class Agent(ABC):
     """How a network learns by acting in a problem of control: a frozen description, as `neoteny.suite.rl.ppo.PPO`."""
 
     @abstractmethod
-    def train(self, runs: StackOfRuns, worlds: Worlds) -> AgentTraining:
+    def train(self, planned: PlannedStack, worlds: Worlds) -> AgentTraining:
         """The training of one run, at its start."""
 
     def why_not_compiled(self, setting: Setting) -> str:

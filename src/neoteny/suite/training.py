@@ -18,9 +18,7 @@ from neoteny.backends.backend import make_backend
 from neoteny.problems.problem import Plan, Stream
 from neoteny.stacking.stack import Stack, stack
 from neoteny.suite.measures import measure
-from neoteny.suite.stacks import StackOfRuns
-
-_SEED_SPACE = 2**63 - 1
+from neoteny.suite.stacks import PlannedStack
 
 
 class Training:
@@ -35,17 +33,19 @@ class Training:
     ended = ""
     """Why it came to an end before its time, in words, where there is more to say than `diverged_at` does."""
 
-    def __init__(self, runs: StackOfRuns, stream: Stream, device: torch.device, threads: int = 1) -> None:
-        self.runs = runs
-        self.problem = runs.problem
+    def __init__(self, planned: PlannedStack, stream: Stream, device: torch.device, threads: int = 1) -> None:
+        self.planned = planned
+        self.problem = planned.problem
         self.device = device
         self.task, self.step = 0, 0
         self.rows: dict[str, dict[int, Tensor]] = {}
         self._stream = stream
-        self._seeds = [run.seed for run in runs.runs]
-        self._dtype = getattr(torch, runs.sweep.dtype)
-        self._stack = _build(runs, self._dtype, device)
-        self._path = make_backend(runs.path, self._stack, stream, self._seeds, self.problem, self._dtype, threads)
+        self._seeds = [run.seed for run in planned.runs]
+        self._dtype = getattr(torch, planned.sweep.dtype)
+        self._stack = _build(planned, self._dtype, device)
+        self._backend = make_backend(
+            planned.backend, self._stack, stream, self._seeds, self.problem, self._dtype, threads
+        )
         self._head = _find_head(self._stack.module(0)) if self.problem.tells_task else ""
         count = len(self._seeds)
         self.diverged_at = torch.full((count,), -1, dtype=torch.int64)
@@ -56,7 +56,7 @@ class Training:
     @property
     def reason(self) -> str:
         """Why its path does not do what it could, in a few words; mostly there is none."""
-        return self._path.reason
+        return self._backend.reason
 
     @property
     def updates(self) -> int:
@@ -71,12 +71,12 @@ class Training:
     def run(self, pause: Callable[[], None]) -> None:
         """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
         while not self.finished:
-            plan = self._path.plan(self.task)
+            plan = self._backend.plan(self.task)
             if plan.steps < 1:
                 raise ValueError(
                     f"{type(self.problem).__name__}: task {self.task} has no updates; expected at least 1."
                 )
-            self._block = self._block or self._path.block_updates
+            self._block = self._block or self._backend.block_updates
             if self.step == 0:
                 self._begin_task(plan)
             while self.step < plan.steps:
@@ -101,7 +101,7 @@ class Training:
             tasks = sorted(by_task)
             values = [by_task[task] for task in tasks]
             if self.task < self.problem.tasks:  # all diverged: the tasks they did not reach are nan as well
-                step = self.runs.sweep.measure_every if metric not in (self.problem.performance, "replaced") else 1
+                step = self.planned.sweep.measure_every if metric not in (self.problem.performance, "replaced") else 1
                 missing = [task for task in range(0, self.problem.tasks, step) if task not in by_task]
                 tasks += missing
                 values += [torch.full_like(values[0], torch.nan)] * len(missing)
@@ -111,7 +111,7 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-identical continuation needs. Plans need no more than the task number."""
-        self._path.write_back()
+        self._backend.write_back()
         return {
             "task": self.task,
             "step": self.step,
@@ -126,7 +126,7 @@ class Training:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict()` was taken."""
         self._stack.load_state_dict(state["stack"])
-        self._path.read()
+        self._backend.read()
         self.task, self.step, self._block = state["task"], state["step"], state["block"]
         self._total.copy_(state["total"])
         self._replaced.copy_(state["replaced"])
@@ -135,20 +135,20 @@ class Training:
 
     def _begin_task(self, plan: Plan) -> None:
         if self.problem.tells_task:
-            self._path.write_back()
+            self._backend.write_back()
             self._stack.zero_layer(self._head)
             self._stack.task_boundary()
-            self._path.read()
+            self._backend.read()
         self._total.zero_()
-        sweep = self.runs.sweep
+        sweep = self.planned.sweep
         if sweep.measures and self.task % sweep.measure_every == 0:
-            self._path.write_back()
+            self._backend.write_back()
             inputs = plan.probe(sweep.probe_examples, self.device).to(self._dtype)
             for name, values in measure(sweep.measures, self._stack, inputs).items():
                 self._record(name, values)
 
     def _train_block(self, stop: int) -> None:
-        total, broken = self._path.advance(self.step, stop)
+        total, broken = self._backend.advance(self.step, stop)
         new = (broken >= 0) & (self.diverged_at < 0)
         before = self.task * self.problem.steps_per_task
         self.diverged_at = torch.where(new, before + broken, self.diverged_at)
@@ -160,10 +160,10 @@ class Training:
         if held_out is None:
             self._record(self.problem.performance, self._total / plan.steps)
         else:
-            self._path.write_back()
+            self._backend.write_back()
             right = self._stack.predict(held_out[0].to(self._dtype)).argmax(-1) == held_out[1]
             self._record(self.problem.performance, right.double().mean(-1).cpu())
-        replaced = self._path.replaced()
+        replaced = self._backend.replaced()
         if replaced is not None:
             self._record("replaced", (replaced - self._replaced).double())
             self._replaced.copy_(replaced)
@@ -174,21 +174,18 @@ class Training:
         self.rows.setdefault(metric, {})[self.task] = kept
 
 
-def _build(runs: StackOfRuns, dtype: torch.dtype, device: torch.device) -> Stack:
+def _build(planned: PlannedStack, dtype: torch.dtype, device: torch.device) -> Stack:
     made: dict[int, nn.Module] = {}  # runs of one seed and several settings begin alike
-    for run in runs.runs:
+    for run in planned.runs:
         if run.seed not in made:
-            # The initial weights follow from the seed alone, made on the CPU whatever the device.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(run.seed % _SEED_SPACE)
-                made[run.seed] = run.setting.network.make(run.problem).to(dtype).to(device)
-    example = torch.zeros(1, *runs.problem.input_shape, dtype=dtype)
+            made[run.seed] = run.make_network(dtype).to(device)
+    example = torch.zeros(1, *planned.problem.input_shape, dtype=dtype)
     return stack(
-        [made[run.seed] for run in runs.runs],
-        *runs.methods(),
-        loss=runs.problem.loss,
+        [made[run.seed] for run in planned.runs],
+        *planned.methods(),
+        loss=planned.problem.loss,
         example=example.to(device),
-        seeds=[run.seed for run in runs.runs],
+        seeds=[run.seed for run in planned.runs],
     )
 
 

@@ -13,11 +13,12 @@ from neoteny.methods import SGD, ContinualBackprop
 from neoteny.nets import MLP
 from neoteny.problems import SlowlyChangingRegression
 from neoteny.suite import training
+from neoteny.suite.environment import open_problems
 from neoteny.suite.progress import status_text
-from neoteny.suite.running import Worker, open_problems
 from neoteny.suite.stacks import runs_of
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Setting, Sweep, network
+from neoteny.suite.worker import Worker
 
 SWEEP = Sweep(
     problem=SlowlyChangingRegression(tasks=4, examples_per_task=60),
@@ -33,10 +34,8 @@ def carry_out(root: Path) -> tuple[Results, list[str], list[str]]:
     wanted = [run.run_id for run in runs_of(SWEEP, SWEEP.settings, "cpu")]
     results.write_plan({"runs": wanted, "settings": [], "more": "", "command": "neoteny run memory", "folder": ""})
     said: list[str] = []
-    worker = Worker(
-        SWEEP, results, open_problems(SWEEP, None), torch.device("cpu"), "cpu", say=said.append, checkpoint_seconds=0.0
-    )
-    return results, worker.run(), said
+    job = Job(results, open_problems(SWEEP, None), torch.device("cpu"), "cpu", 0.0, notify=said.append)
+    return results, Worker(SWEEP, job).run(), said
 
 
 def table(results: Results) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet, PermutedMNIST
 from neoteny.problems.problem import Problem, Stream
 from neoteny.stacking.stack import Stack, stack
-from neoteny.suite.running import settle
+from neoteny.suite.environment import set_deterministic
 from support.cuda_waits import waiting_is_an_error
 
 NEEDS_CUDA = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -46,7 +46,7 @@ METHODS: dict[str, tuple[Method, ...]] = {
 
 @pytest.fixture(autouse=True)
 def settled() -> None:
-    settle()
+    set_deterministic()
 
 
 @functools.cache

@@ -16,14 +16,14 @@ from neoteny.methods import Adam, ContinualBackprop
 from neoteny.nets import MLP, ActorCritic
 from neoteny.problems import SlipperyAnt, SlowlyChangingRegression
 from neoteny.problems.problem import Problem, SimulationError, Worlds
+from neoteny.suite.environment import choose_device, open_problems
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.rl.episodes import Record
 from neoteny.suite.rl.ppo import PPO
-from neoteny.suite.running import Worker, choose_device, open_problems
-from neoteny.suite.stacks import StackOfRuns, runs_of
-from neoteny.suite.stopping import StopFlag
+from neoteny.suite.stacks import PlannedStack, runs_of
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Setting, Sweep, network
+from neoteny.suite.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def make_sweep(problem: Problem, agent: PPO = AGENT, runs: int = 2, points: int 
 
 def make_training(problem: Slope, kernel: str = "cpu", agent: PPO = AGENT) -> tuple[AgentTraining, SlopeWorld]:
     sweep = make_sweep(problem, agent)
-    runs = StackOfRuns(sweep, (runs_of(sweep, sweep.settings, kernel)[1],))
+    runs = PlannedStack(sweep, (runs_of(sweep, sweep.settings, kernel)[1],))
     training = agent.train(runs, problem.open())
     world = training._world
     assert isinstance(world, SlopeWorld)
@@ -218,7 +218,7 @@ def test_an_agent_in_a_real_simulator_goes_on_bit_by_bit_from_every_iteration(si
     pytest.importorskip(simulator, reason=f"{simulator} is not installed (the extra {simulator})")
     problem = SlipperyAnt(tasks=2, period_steps=192, episode_steps=100, simulator=simulator)
     sweep = make_sweep(problem, points=1)
-    runs = StackOfRuns(sweep, (runs_of(sweep, sweep.settings, "cpu")[0],))
+    runs = PlannedStack(sweep, (runs_of(sweep, sweep.settings, "cpu")[0],))
     whole = AGENT.train(runs, problem.open())
     states: list[dict[str, Any]] = []
     whole.run(lambda: states.append(copy.deepcopy(whole.state_dict())))
@@ -234,7 +234,7 @@ def test_an_agent_in_a_real_simulator_goes_on_bit_by_bit_from_every_iteration(si
 def test_a_sweep_trains_each_seed_in_a_stack_of_its_own_and_runs_differ(tmp_path: Path) -> None:
     sweep = make_sweep(Slope(), runs=3)
     results = Results.create(tmp_path, {"experiment": "slope", "scale": "smoke", "data": "", "configuration": {}})
-    worker = Worker(sweep, results, open_problems(sweep, None), torch.device("cpu"), "cpu", StopFlag(), print)
+    worker = Worker(sweep, Job(results, open_problems(sweep, None), torch.device("cpu"), "cpu", 60.0))
     assert worker.run() == []
     assert len(results.parts()) == 3
     frame = results.frame()
@@ -250,7 +250,8 @@ def test_a_simulator_that_breaks_ends_its_run_and_says_why(tmp_path: Path) -> No
     sweep = make_sweep(Slope(breaks_at_step=150), runs=1)
     results = Results.create(tmp_path, {"experiment": "slope", "scale": "smoke", "data": "", "configuration": {}})
     said: list[str] = []
-    worker = Worker(sweep, results, open_problems(sweep, None), torch.device("cpu"), "cpu", StopFlag(), said.append)
+    job = Job(results, open_problems(sweep, None), torch.device("cpu"), "cpu", 60.0, notify=said.append)
+    worker = Worker(sweep, job)
     assert worker.run() == []  # the sweep goes on
     assert said == ["Continual PPO, seed 0: ended at step 150: the slope has melted"]
     (part,) = results.parts()
@@ -292,8 +293,8 @@ def test_a_problem_of_control_needs_an_agent_and_no_other_problem_takes_one() ->
 
 def test_a_network_that_is_not_an_actor_critic_is_refused() -> None:
     sweep = Sweep(Slope(), (Setting("PPO", network(MLP, hidden=(5,)), (Adam(1e-3),), agent=AGENT),), runs=1)
-    runs = StackOfRuns(sweep, tuple(runs_of(sweep, sweep.settings, "cpu")))
-    assert runs.path == "reference"
+    runs = PlannedStack(sweep, tuple(runs_of(sweep, sweep.settings, "cpu")))
+    assert runs.backend == "reference"
     with pytest.raises(TypeError, match=r"PPO trains an ActorCritic; setting 'PPO' has a MLP.*auto=True"):
         AGENT.train(runs, Slope().open())
 
@@ -354,7 +355,7 @@ def test_measures_of_every_second_task_are_of_every_second_task_also_of_a_run_th
     for breaks, ends in ((-1, [True, True]), (150, [True, False])):
         problem = Slope(breaks_at_step=breaks)
         sweep = dataclasses.replace(make_sweep(problem), measure_every=2)
-        runs = StackOfRuns(sweep, (runs_of(sweep, sweep.settings, "cpu")[0],))
+        runs = PlannedStack(sweep, (runs_of(sweep, sweep.settings, "cpu")[0],))
         training = AGENT.train(runs, problem.open())
         training.run(nothing)
         table = training.table()

@@ -8,7 +8,7 @@ import torch
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet, PermutedMNIST, SlowlyChangingRegression
-from neoteny.suite.running import settle
+from neoteny.suite.environment import set_deterministic
 from neoteny.suite.stacks import runs_of, stacks_of
 from neoteny.suite.sweep import Setting, Sweep, network
 from neoteny.suite.training import Training
@@ -29,7 +29,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def settled() -> None:
-    settle()
+    set_deterministic()
 
 
 def begin(case: str, device: str) -> Training:

@@ -10,9 +10,9 @@ import torch
 from neoteny.methods import L2, SGD, ContinualBackprop
 from neoteny.nets import MLP
 from neoteny.suite.configuration import canonical
+from neoteny.suite.environment import choose_device, choose_kernel, open_problems
 from neoteny.suite.identity import RESULTS_VERSION, digest
-from neoteny.suite.running import choose_device, choose_kernel, open_problems
-from neoteny.suite.stacks import StackOfRuns, runs_of, stacks_of
+from neoteny.suite.stacks import PlannedStack, runs_of, stacks_of
 from neoteny.suite.sweep import Setting, Sweep, network
 from support.small_sweeps import CPU, NET, PROBLEM, make_sweep
 
@@ -151,5 +151,5 @@ def test_the_name_of_a_stack_says_what_its_settings_share() -> None:
         *(Setting("BP", NET, (SGD(s),), {"activation": "relu", "step_size": s}) for s in (0.1, 0.2)), runs=1
     )
     (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
-    assert isinstance(one, StackOfRuns)
+    assert isinstance(one, PlannedStack)
     assert one.name == "BP (activation=relu), 2 settings"

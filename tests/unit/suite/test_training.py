@@ -15,7 +15,7 @@ from neoteny.methods import SGD, Adam, ContinualBackprop
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet, PermutedMNIST
 from neoteny.stacking.stack import stack
-from neoteny.suite.running import open_problems
+from neoteny.suite.environment import open_problems
 from neoteny.suite.stacks import runs_of, stacks_of
 from neoteny.suite.store.checkpoints import Checkpoints
 from neoteny.suite.store.results import Results
@@ -117,7 +117,7 @@ def test_heads_are_zero_at_the_start_of_each_imagenet_task() -> None:
     sweep = make_sweep(Setting("BP", network(ConvNet), (SGD(0.01, momentum=0.9),)), problem=problem, runs=1)
     (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
     training = Training(one, problem.open(), CPU)
-    plan = training._path.plan(0)
+    plan = training._backend.plan(0)
     training._begin_task(plan)
     training._train_block(plan.steps)
     head = training._stack.view.tensor("out.weight")

@@ -12,6 +12,7 @@ import pytest
 
 from neoteny.cli import parser as cli
 from neoteny.cli import run as launch
+from neoteny.cli.options import RunOptions
 from neoteny.cli.show import find_experiment, read_frame
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.results import Results
@@ -300,18 +301,22 @@ def test_the_plan_of_some_methods_says_what_follows_and_how_to_go_on(
     assert plan["more"] in capsys.readouterr().out
 
 
-def test_worker_processes_are_told_the_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_processes_get_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their work is done here, one after the other; that processes share it is tested elsewhere, and takes long."""
     experiment = write_experiment(tmp_path / "small.py", tasks=2, examples=20, selection="Selection(more_runs=1)")
     out = tmp_path / "out"
 
     def work(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[list[str], str]:
-        *told, flag, _threads = arguments
-        assert flag == "--worker"
-        assert [cli.main([*told, "--jobs", "1"]) for _ in range(jobs)] == [0, 0]
+        command, options, _threads = arguments
+        assert command == "work"
+        assert RunOptions.from_json(options) == RunOptions(
+            str(experiment), out=out, kernel="reference", checkpoint_seconds=0.0, methods="CBP", jobs=2
+        )
+        assert [cli.main(list(arguments)) for _ in range(jobs)] == [0, 0]
         return [], ""
 
     monkeypatch.setattr(launch, "run_workers", work)
+    monkeypatch.setattr(launch, "stop_with_parent", lambda stop: None)  # there is no pipe to a parent here
     command = ["run", str(experiment), *SLOW, "--out", str(out), "--methods", "CBP", "--jobs", "2"]
     assert cli.main(command) == 0
     frame = Results.open(out).frame()

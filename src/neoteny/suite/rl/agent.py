@@ -23,7 +23,7 @@ from neoteny.problems.problem import SimulationError, World, Worlds
 from neoteny.stacking.stack import Stack
 from neoteny.suite.measures import measure
 from neoteny.suite.rl.episodes import Record
-from neoteny.suite.stacks import StackOfRuns
+from neoteny.suite.stacks import PlannedStack
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class OnPolicyLearner(Protocol):
     """What learns; its networks are a stack of one."""
 
     stack: Stack
-    says: tuple[str, ...]
-    """The names under which `learn` says something."""
+    metric_names: tuple[str, ...]
+    """The names of the metrics that `learn` returns."""
 
     def act(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """The action (outputs,) for an observation, given standard normal noise (outputs,)."""
         ...
 
     def learn(self, experience: Experience, iteration: int) -> dict[str, float]:
-        """Learn from one iteration; what there is to say about it, by name."""
+        """Learn from one iteration; returns its metrics."""
         ...
 
 
@@ -69,7 +69,7 @@ class AgentTraining:
     """One run on its way.
 
     Args:
-        runs: a stack of one run.
+        planned: a stack of one run.
         worlds: the opened problem.
         learner: what learns.
         iteration_steps: steps between learning.
@@ -80,13 +80,13 @@ class AgentTraining:
     """
 
     reason = ""
-    """Why its path does less than it could; there is never a reason."""
+    """Always empty: an agent has one backend."""
 
-    def __init__(self, runs: StackOfRuns, worlds: Worlds, learner: OnPolicyLearner, iteration_steps: int) -> None:
-        if len(runs.runs) != 1:
-            raise ValueError(f"An agent acts alone; expected one run, got {len(runs.runs)}.")
-        self.runs = runs
-        self.problem = runs.problem
+    def __init__(self, planned: PlannedStack, worlds: Worlds, learner: OnPolicyLearner, iteration_steps: int) -> None:
+        if len(planned.runs) != 1:
+            raise ValueError(f"An agent acts alone; expected one run, got {len(planned.runs)}.")
+        self.planned = planned
+        self.problem = planned.problem
         self.diverged_at = torch.full((1,), -1, dtype=torch.int64)
         self.ended = ""
         if self.problem.steps_per_task < iteration_steps:
@@ -97,14 +97,14 @@ class AgentTraining:
         self._learner = learner
         self._iteration_steps = iteration_steps
         self._iteration = 0
-        self._dtype = getattr(torch, runs.sweep.dtype)
-        self._seed = runs.runs[0].seed
+        self._dtype = getattr(torch, planned.sweep.dtype)
+        self._seed = planned.runs[0].seed
         self._record = Record(
             self.problem,
-            runs.sweep.points_per_task,
-            said=(*learner.says, *(["replaced"] if learner.stack.replaced else [])),
-            measures=runs.sweep.measures,
-            measure_every=runs.sweep.measure_every,
+            planned.sweep.points_per_task,
+            metrics=(*learner.metric_names, *(["replaced"] if learner.stack.replaced else [])),
+            measures=planned.sweep.measures,
+            measure_every=planned.sweep.measure_every,
         )
         self._probe = torch.zeros(0, *self.problem.input_shape, dtype=self._dtype)
         self._world = worlds.make(self._seed)
@@ -124,7 +124,7 @@ class AgentTraining:
     @property
     def finished(self) -> bool:
         """Whether every task is done, or the run came to an end before."""
-        return self.updates >= self.runs.updates or bool(self.diverged_at >= 0)
+        return self.updates >= self.planned.updates or bool(self.diverged_at >= 0)
 
     def run(self, pause: Callable[[], None]) -> None:
         """Train to the end; `pause` is called between iterations and may save a checkpoint or raise."""
@@ -168,7 +168,7 @@ class AgentTraining:
         self.diverged_at.copy_(state["diverged_at"])
 
     def _iterate(self) -> None:
-        first, steps = self.updates, min(self._iteration_steps, self.runs.updates - self.updates)
+        first, steps = self.updates, min(self._iteration_steps, self.planned.updates - self.updates)
         try:
             experience, frictions = self._act(steps)
         except SimulationError as error:
@@ -177,12 +177,12 @@ class AgentTraining:
             return
         self._record.add_steps(first, experience.rewards.numpy(), experience.ended.numpy(), frictions)
         if steps == self._iteration_steps:  # the few steps left over at the end are not learned from
-            self._probe = experience.observations[: self.runs.sweep.probe_examples]
-            said = self._learner.learn(experience, self._iteration)
+            self._probe = experience.observations[: self.planned.sweep.probe_examples]
+            metrics = self._learner.learn(experience, self._iteration)
             counts = self._learner.stack.replaced
             if counts:
-                said["replaced"] = float(torch.stack(list(counts.values())).sum())
-            self._record.add_iteration(first + steps - 1, said)
+                metrics["replaced"] = float(torch.stack(list(counts.values())).sum())
+            self._record.add_iteration(first + steps - 1, metrics)
         self._measure(first)
         self._iteration += 1
         # Kept, because what a world says of itself after it was built may be a rounding of it.
@@ -226,7 +226,7 @@ class AgentTraining:
 
     def _measure(self, first: int) -> None:
         """Measure the networks at the end of a task, on the observations of the last iteration."""
-        sweep, task = self.runs.sweep, first // self.problem.steps_per_task
+        sweep, task = self.planned.sweep, first // self.problem.steps_per_task
         if not sweep.measures or self.task == task or task % sweep.measure_every or not len(self._probe):
             return
         for name, value in measure(sweep.measures, self._learner.stack, self._probe.unsqueeze(0)).items():

@@ -26,7 +26,7 @@ class Record:
     Args:
         problem: the problem of control.
         points_per_task: how finely a task is looked at.
-        said: what a learner will say of its iterations, by name.
+        metrics: names of the metrics of a learner's iterations.
         measures: what will be measured at the end of every `measure_every`-th task, by name.
     """
 
@@ -34,7 +34,7 @@ class Record:
         self,
         problem: Problem,
         points_per_task: int,
-        said: Sequence[str] = (),
+        metrics: Sequence[str] = (),
         measures: Sequence[str] = (),
         measure_every: int = 1,
     ) -> None:
@@ -48,9 +48,9 @@ class Record:
         self._tasks, self._task_steps, self._points = problem.tasks, problem.steps_per_task, points_per_task
         self._performance = problem.performance
         self._sums = {name: np.zeros(problem.tasks * points_per_task) for name in _BY_POINT}
-        self._said = {name: np.zeros(problem.tasks) for name in said if name != "replaced"}
+        self._metrics = {name: np.zeros(problem.tasks) for name in metrics if name != "replaced"}
         self._iterations = np.zeros(problem.tasks)
-        once = [*measures, "friction", *(["replaced"] if "replaced" in said else [])]
+        once = [*measures, "friction", *(["replaced"] if "replaced" in metrics else [])]
         self._once = {name: np.full(problem.tasks, np.nan) for name in once}  # one value a task
         self._every = dict.fromkeys(measures, measure_every)
         self._running = np.zeros(2)  # return and length of the episode that has not ended
@@ -71,15 +71,15 @@ class Record:
         self._add("steps", points, np.ones(len(rewards)))
         self._once["friction"][tasks] = frictions  # that of a task's last step stays
 
-    def add_iteration(self, step: int, said: dict[str, float]) -> None:
-        """What a learner says of the iteration that ended with this step; "replaced" counts from the beginning."""
+    def add_iteration(self, step: int, metrics: dict[str, float]) -> None:
+        """The metrics of the iteration that ended with this step; "replaced" counts from the beginning."""
         task = step // self._task_steps
         self._iterations[task] += 1
-        for name, value in said.items():
+        for name, value in metrics.items():
             if name == "replaced":
                 self._once[name][task] = value
             else:
-                self._said[name][task] += value
+                self._metrics[name][task] += value
 
     def add_measure(self, task: int, name: str, value: float) -> None:
         """A measure of the networks at the end of a task."""
@@ -106,7 +106,7 @@ class Record:
 
     def state_dict(self) -> dict[str, Any]:
         """All sums, as tensors."""
-        groups = {"sums": self._sums, "said": self._said, "once": self._once}
+        groups = {"sums": self._sums, "said": self._metrics, "once": self._once}
         state: dict[str, Any] = {
             group: {name: torch.from_numpy(values.copy()) for name, values in columns.items()}
             for group, columns in groups.items()
@@ -117,7 +117,7 @@ class Record:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore `state_dict()`."""
-        self._sums, self._said, self._once = (
+        self._sums, self._metrics, self._once = (
             {name: values.numpy().copy() for name, values in state[group].items()} for group in ("sums", "said", "once")
         )
         self._iterations = state["iterations"].numpy().copy()
@@ -127,7 +127,7 @@ class Record:
         sums = {name: values.reshape(self._tasks, self._points).sum(1) for name, values in self._sums.items()}
         columns = self._behaviour(sums)
         with np.errstate(invalid="ignore"):
-            columns |= {name: total / self._iterations for name, total in self._said.items()}
+            columns |= {name: total / self._iterations for name, total in self._metrics.items()}
         columns |= self._once
         if "replaced" in columns:
             columns["replaced"] = np.diff(columns["replaced"], prepend=0.0)

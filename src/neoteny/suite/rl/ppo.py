@@ -12,8 +12,9 @@ loss of a mini-batch is
 Advantages are generalised advantage estimates (Schulman et al. 2016); an episode that only ran out of time is followed
 by the value of its last observation, one that terminated by nothing.
 
-Before this: `agents`, which acts; after it: the methods, which see both networks as one stack of one. The same update
-exists twice: by autograd (path "reference"), and with gradients written out (path "cpu", `kernels.actor_critic`).
+Before this: `agent`, which acts; after it: the methods, which see both networks as one stack of one. The same update
+exists twice: by autograd (backend "reference"), and with gradients written out (backend "cpu",
+`backends.actor_critic`).
 """
 
 from __future__ import annotations
@@ -34,10 +35,9 @@ from neoteny.problems.draws import shuffle
 from neoteny.problems.problem import Worlds
 from neoteny.stacking.stack import Stack, stack
 from neoteny.suite.rl.agent import AgentTraining, Experience
-from neoteny.suite.stacks import StackOfRuns
+from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.sweep import Agent, Setting
 
-_SEED_SPACE = 2**63 - 1
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 _MOST_LOG_RATIO = 60.0  # above, an infinite ratio would make a gradient nan that clipping sets to zero
 
@@ -82,19 +82,17 @@ class PPO(Agent):
         if not 0.0 < self.clip < 1.0:
             raise ValueError(f"PPO: clip must be above 0 and below 1; got {self.clip!r}.")
 
-    def train(self, runs: StackOfRuns, worlds: Worlds) -> AgentTraining:
+    def train(self, planned: PlannedStack, worlds: Worlds) -> AgentTraining:
         """The training of one run, at its start; initial weights follow from the seed alone."""
-        run, dtype = runs.runs[0], getattr(torch, runs.sweep.dtype)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.seed % _SEED_SPACE)
-            network = run.setting.network.make(run.problem).to(dtype)
+        run = planned.runs[0]
+        network = run.make_network(getattr(torch, planned.sweep.dtype))
         if not isinstance(network, ActorCritic):
             raise TypeError(
                 f"PPO trains an ActorCritic; setting {run.setting.label!r} has a {type(network).__name__}. For a model "
                 "of your own, attach the methods to it and keep your own loop: neoteny.attach(..., auto=True)."
             )
-        learner = Learner(network, run.setting.methods, run.seed, self, runs.path)
-        return AgentTraining(runs, worlds, learner, self.iteration_steps)
+        learner = Learner(network, run.setting.methods, run.seed, self, planned.backend)
+        return AgentTraining(planned, worlds, learner, self.iteration_steps)
 
     def why_not_compiled(self, setting: Setting) -> str:
         """Why gradients are left to autograd, in words; "" if they are written out."""
@@ -124,19 +122,19 @@ class Learner:
         methods: an optimizer first, then the others in the order in which they act.
         seed: of the run.
         agent: the settings.
-        path: "reference" (autograd) or "cpu" (gradients written out).
+        backend: "reference" (autograd) or "cpu" (gradients written out).
     """
 
-    says: tuple[str, ...] = ("value_loss", "kl", "explained_variance", "policy_std")
+    metric_names: tuple[str, ...] = ("value_loss", "kl", "explained_variance", "policy_std")
 
-    def __init__(self, network: ActorCritic, methods: Sequence[Method], seed: int, agent: PPO, path: str) -> None:
+    def __init__(self, network: ActorCritic, methods: Sequence[Method], seed: int, agent: PPO, backend: str) -> None:
         inputs = network.policy.get_parameter("fc1.weight" if hasattr(network.policy, "fc1") else "out.weight")
         example = torch.zeros(2, inputs.shape[1], dtype=inputs.dtype)
         self.stack: Stack = stack([network], *methods, example=example, seeds=[seed])
         self.agent = agent
         self._seed = seed
         self._network = _share_tensors(self.stack)
-        self._compiled = CompiledActorCritic(self.stack, agent.minibatch) if path == "cpu" else None
+        self._compiled = CompiledActorCritic(self.stack, agent.minibatch) if backend == "cpu" else None
 
     def network(self) -> ActorCritic:
         """A copy of both networks as they are now."""
@@ -182,10 +180,8 @@ class Learner:
         value_losses: list[Tensor] = []
 
         def loss(outputs: tuple[Tensor, Tensor]) -> Tensor:
-            (mean, value), log_std = (
-                outputs,
-                self.stack.view.tensors["log_std"],
-            )  # (1, B, outputs), (1, B), (1, outputs)
+            mean, value = outputs  # (1, B, outputs), (1, B)
+            log_std = self.stack.view.tensors["log_std"]  # (1, outputs)
             log_ratio = log_probability(batch.actions, mean, log_std.unsqueeze(1)) - batch.log_probs
             ratio = torch.exp(log_ratio.clamp(max=_MOST_LOG_RATIO))
             clipped = ratio.clamp(1.0 - self.agent.clip, 1.0 + self.agent.clip)

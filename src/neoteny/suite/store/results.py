@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from neoteny.suite.rl.agent import AgentTraining
-    from neoteny.suite.stacks import StackOfRuns
+    from neoteny.suite.stacks import PlannedStack
     from neoteny.suite.training import Training
 
 _SETTINGS = b"settings"
@@ -98,7 +98,7 @@ class Results(ResultsFolder):
         with hold_lock(self.root / ".create.lock"):
             write_json(self.root / "plan.json", plan)
 
-    def plan_more(self, runs: Sequence[str]) -> None:
+    def add_to_plan(self, runs: Sequence[str]) -> None:
         """Add the runs of a second stage."""
         with hold_lock(self.root / ".create.lock"):
             plan = self.plan()
@@ -119,7 +119,7 @@ class Results(ResultsFolder):
         """Say how far a stack is."""
         write_json(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
 
-    def write_part(self, runs: StackOfRuns, training: Training | AgentTraining, facts: Mapping[str, Any]) -> None:
+    def write_part(self, stack: PlannedStack, training: Training | AgentTraining, facts: Mapping[str, Any]) -> None:
         """Write the results of a finished stack: what they are, then the table, whose presence makes them count."""
         import pyarrow.parquet as parquet
 
@@ -131,21 +131,21 @@ class Results(ResultsFolder):
                 "configuration": run.configuration,
                 "diverged_at_update": at if at >= 0 else None,
             }
-            for run, at in zip(runs.runs, diverged, strict=True)
+            for run, at in zip(stack.runs, diverged, strict=True)
         ]
-        path = self.root / "parts" / f"{runs.stack_id}.parquet"
+        path = self.root / "parts" / f"{stack.stack_id}.parquet"
         write_json(path.with_suffix(".json"), {**facts, "runs": described})
-        table = make_table(runs, training)
+        table = make_table(stack, training)
         write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"))
-        self._unfinished(runs.stack_id).unlink(missing_ok=True)
+        self._unfinished(stack.stack_id).unlink(missing_ok=True)
 
-    def write_unfinished(self, runs: StackOfRuns, training: Training | AgentTraining) -> None:
+    def write_unfinished(self, stack: PlannedStack, training: Training | AgentTraining) -> None:
         """Write what an unfinished stack has so far, for those who want to look at it."""
         import pyarrow.parquet as parquet
 
-        settings = {run.run_id: setting_digest(run.configuration) for run in runs.runs}
-        table = make_table(runs, training).replace_schema_metadata({_SETTINGS: json.dumps(settings)})
-        path = self._unfinished(runs.stack_id)
+        settings = {run.run_id: setting_digest(run.configuration) for run in stack.runs}
+        table = make_table(stack, training).replace_schema_metadata({_SETTINGS: json.dumps(settings)})
+        path = self._unfinished(stack.stack_id)
         write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"), durable=False)
 
     def _unfinished(self, stack_id: str) -> Path:

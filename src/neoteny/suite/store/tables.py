@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from neoteny.suite.rl.agent import AgentTraining
-    from neoteny.suite.stacks import StackOfRuns
+    from neoteny.suite.stacks import PlannedStack
     from neoteny.suite.training import Training
 
 
-def make_table(runs: StackOfRuns, training: Training | AgentTraining) -> pa.Table:
+def make_table(stack: PlannedStack, training: Training | AgentTraining) -> pa.Table:
     """The tidy table of one stack; of an unfinished one, the tasks that it has behind it."""
     import pyarrow as pa
 
     table = training.table()
     metrics = sorted(name for name in table if not name.endswith(".tasks"))
-    tasks, values = [np.zeros(0, np.int32)], [np.zeros((0, len(runs.runs)))]
+    tasks, values = [np.zeros(0, np.int32)], [np.zeros((0, len(stack.runs)))]
     for metric in metrics:
         numbers = table[f"{metric}.tasks"].numpy()
-        end = training.task * _points(metric, runs.sweep.points_per_task)
+        end = training.task * _points(metric, stack.sweep.points_per_task)
         counts = slice(None) if training.finished else numbers < end
         tasks.append(numbers[counts].astype(np.int32))
         values.append(table[metric].numpy()[counts])
     rows = [len(each) for each in tasks[1:]]
-    settings = [run.setting for run in runs.runs]
+    settings = [run.setting for run in stack.runs]
     of_runs = {
-        "run_id": [run.run_id for run in runs.runs],
+        "run_id": [run.run_id for run in stack.runs],
         "method": [setting.method for setting in settings],
         "setting": [setting.label for setting in settings],
         "hyperparameters": [json.dumps(dict(setting.details)) for setting in settings],
     }
     columns = {name: _repeat_words(words, [sum(rows)] * len(words)) for name, words in of_runs.items()}
-    columns["seed"] = pa.array(np.repeat(np.array([run.seed for run in runs.runs], np.int64), sum(rows)))
-    columns["task"] = pa.array(np.tile(np.concatenate(tasks), len(runs.runs)))
-    columns["metric"] = _repeat_words(metrics * len(runs.runs), rows * len(runs.runs))
+    columns["seed"] = pa.array(np.repeat(np.array([run.seed for run in stack.runs], np.int64), sum(rows)))
+    columns["task"] = pa.array(np.tile(np.concatenate(tasks), len(stack.runs)))
+    columns["metric"] = _repeat_words(metrics * len(stack.runs), rows * len(stack.runs))
     columns["value"] = pa.array(np.concatenate(values).T.reshape(-1))
     return pa.table(columns)
 

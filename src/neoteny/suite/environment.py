@@ -1,0 +1,71 @@
+"""What a sweep runs on: its data, its device, settings that make numbers repeat, and what is recorded about them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+import neoteny
+from neoteny.problems.problem import Problem, Source
+from neoteny.suite.measures import check_measures
+from neoteny.suite.sweep import Sweep, nearest
+
+KERNELS = ("auto", "reference")
+DEVICES = ("auto", "cpu", "cuda")
+_PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow", "gymnasium", "pybullet", "mujoco")
+
+
+def open_problems(sweep: Sweep, data: Path | str | None) -> dict[Problem, Source]:
+    """Every problem of a sweep with its data, found and checked."""
+    check_measures(sweep.measures)
+    problems = dict.fromkeys(setting.problem or sweep.problem for setting in sweep.settings)
+    return {problem: problem.open(data) for problem in problems}
+
+
+def choose_device(name: str, sweep: Sweep | None = None) -> torch.device:
+    """The device for `--device`. Agents act and learn on the CPU, where their simulators run."""
+    if name not in DEVICES:
+        raise ValueError(f"Unknown device {name!r}.{nearest(name, list(DEVICES))} Known are {', '.join(DEVICES)}.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch finds no CUDA device here. Use --device cpu or auto.")
+    if sweep is not None and any(setting.agent is not None for setting in sweep.settings):
+        if name == "cuda":
+            raise ValueError("--device cuda: agents act in simulators that run on the CPU. Use --device cpu or auto.")
+        return torch.device("cpu")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def choose_kernel(name: str, device: torch.device) -> str:
+    """The `kernel` argument of `choose_backend` for `--kernel`."""
+    if name not in KERNELS:
+        raise ValueError(f"Unknown kernel {name!r}.{nearest(name, list(KERNELS))} Known are {', '.join(KERNELS)}.")
+    return "reference" if name == "reference" else device.type
+
+
+def set_deterministic() -> None:
+    """Set the global torch flags that the last bits of a number depend on."""
+    torch.set_num_threads(1)  # processes share the cores better than threads
+    torch.set_flush_denormal(True)  # numbers below 1e-38 slow Adam down by a quarter
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that the numbers may depend on."""
+    found = {"neoteny": neoteny.__version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def machine(device: torch.device) -> str:
+    """The machine in words: the GPU's name, or the system and its number of cores."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"

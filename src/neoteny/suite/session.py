@@ -1,0 +1,210 @@
+"""The training of one stack in this process: checkpoints, progress, and the results at the end.
+
+Before this: `worker`, which holds the stack's lock. After it: `training` (or an agent's), which learns, and the store,
+which keeps what it gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from neoteny.backends.names import DESCRIPTIONS
+from neoteny.problems.problem import Problem, Source, Stream, Worlds
+from neoteny.suite.choice import choose_backend
+from neoteny.suite.environment import machine, versions
+from neoteny.suite.rl.agent import AgentTraining
+from neoteny.suite.stacks import PlannedStack
+from neoteny.suite.stopping import StopFlag
+from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.store.results import Results
+from neoteny.suite.training import Training
+
+PROGRESS_SECONDS = 0.5
+
+Notify = Callable[[str], None]
+"""Takes a line for the person who waits."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every stack of a command is trained with.
+
+    Args:
+        results: the results folder.
+        streams: the opened problems.
+        device: where tensors are.
+        kernel: "reference", or the device whose compiled backends are used where they can be; see `choose_backend`.
+        checkpoint_seconds: time between checkpoints of a stack.
+        threads: threads of a compiled backend; the numbers do not depend on it.
+        stop: asks to stop.
+        notify: takes lines for the person who waits.
+    """
+
+    results: Results
+    streams: dict[Problem, Source]
+    device: torch.device
+    kernel: str
+    checkpoint_seconds: float
+    threads: int = 1
+    stop: StopFlag = field(default_factory=StopFlag)
+    notify: Notify = print
+
+
+class Session:
+    """One stack from its start, or from its checkpoint, to its results; its lock is held by the caller."""
+
+    def __init__(self, job: Job, stack: PlannedStack) -> None:
+        self._job, self._stack, self._results = job, stack, job.results
+        self._checkpoints = job.results.checkpoints(stack.stack_id)
+        self._training = _make_training(job, stack)
+        self._seconds, self._resumed, self._cannot_save = 0.0, 0, False
+        self._resume()
+        self._began = self._progress_at = self._checkpoint_at = time.monotonic()
+        self._first_update = self._training.updates
+
+    def run(self) -> None:
+        """Train to the end and write the results.
+
+        Raises:
+            Stopped: it was asked to stop; a checkpoint is written.
+        """
+        self._write_progress("running")
+        try:
+            self._training.run(self._pause)
+        except Stopped:
+            self._write_progress("stopped")
+            raise
+        if self._training.ended:
+            self._job.notify(f"{self._stack.name}: {self._training.ended}")
+        self._results.write_part(self._stack, self._training, self._facts())
+        self._checkpoints.clear()
+        self._write_progress("finished")
+
+    def _resume(self) -> None:
+        state, notes = self._checkpoints.load(torch.device("cpu"))
+        for note in notes:
+            self._job.notify(note)
+        if state is None:
+            return
+        device, backend = self._job.device.type, self._stack.backend
+        if state["device"] != device or state["kernel"] != backend:
+            raise StoreError(
+                f"this stack was begun on {state['device']} with backend {state['kernel']}; on {device} with backend "
+                f"{backend} its numbers would differ. Pass --device {state['device']} to continue it, or choose "
+                "another folder with --out."
+            )
+        torch.set_num_threads(state["threads"])
+        self._training.load_state_dict(state["training"])
+        self._seconds, self._resumed = state["seconds"], state["resumed"] + 1
+
+    def _pause(self) -> None:
+        """Between blocks of updates: save a checkpoint and write the progress where it is time, or stop."""
+        now = time.monotonic()
+        stopping = bool(self._job.stop)
+        if stopping or now - self._checkpoint_at >= self._job.checkpoint_seconds:
+            self._save()
+            self._checkpoint_at = time.monotonic()
+        if stopping:
+            raise Stopped
+        if now - self._progress_at >= PROGRESS_SECONDS:
+            self._write_progress("running")
+            self._progress_at = now
+
+    def _save(self) -> None:
+        try:
+            self._checkpoints.save(
+                {
+                    "training": self._training.state_dict(),
+                    "device": self._job.device.type,
+                    "kernel": self._stack.backend,
+                    "threads": torch.get_num_threads(),
+                    "seconds": self._elapsed(),
+                    "resumed": self._resumed,
+                }
+            )
+        except StoreError as error:
+            if not self._cannot_save:  # once, not at every attempt
+                self._job.notify(f"{self._stack.name}: no checkpoint written, the one before it stays. {error}")
+            self._cannot_save = True
+        else:
+            self._cannot_save = False
+            with contextlib.suppress(StoreError):  # if the disk is full, the next checkpoint reports it
+                self._results.write_unfinished(self._stack, self._training)
+
+    def _elapsed(self) -> float:
+        return self._seconds + time.monotonic() - self._began
+
+    def _write_progress(self, state: str) -> None:
+        training = self._training
+        here = time.monotonic() - self._began
+        rate = (training.updates - self._first_update) / here if here > 0 else 0.0
+        latest = training.latest()
+        progress = {
+            **begin_progress(self._stack),
+            "state": state,
+            "task": training.task,
+            "updates": training.updates,
+            "updates_per_second": rate,
+            "latest": None if latest is None or latest[1] != latest[1] else latest,
+            "seconds": self._elapsed(),
+            "resumed_at": self._first_update,
+            "diverged": int((training.diverged_at >= 0).sum()),
+            "backend": self._describe_backend(),
+        }
+        with contextlib.suppress(StoreError):  # a full disk must not end a run because of its progress file
+            self._results.write_progress(self._stack.stack_id, progress)
+
+    def _describe_backend(self) -> str:
+        run, kernel = self._stack.runs[0], self._job.kernel
+        name, why = choose_backend(kernel, run.problem, run.setting)
+        why = self._training.reason or (why if kernel != "reference" else "")
+        reason = f" ({why})" if why else ""
+        return f"{DESCRIPTIONS[name]} on {self._job.device.type}{reason}"
+
+    def _facts(self) -> dict[str, Any]:
+        """What is recorded beside the numbers: versions, machine, time."""
+        return {
+            "versions": versions(),
+            "machine": machine(self._job.device),
+            "device": self._job.device.type,
+            "kernel": self._stack.backend,
+            "threads": torch.get_num_threads(),
+            "seconds": self._elapsed(),
+            "updates": self._training.updates,
+            "resumed": self._resumed,
+            "ended": self._training.ended,
+        }
+
+
+def begin_progress(stack: PlannedStack) -> dict[str, Any]:
+    """The progress of a stack that has not begun."""
+    return {
+        "state": "running",
+        "name": stack.name,
+        "runs": [run.run_id for run in stack.runs],
+        "task": 0,
+        "tasks": stack.problem.tasks,
+        "updates": 0,
+        "total_updates": stack.updates,
+        "unit": "step" if stack.problem.control else "update",
+        "updates_per_second": 0.0,
+        "latest": None,
+        "seconds": 0.0,
+        "resumed_at": 0,
+        "diverged": 0,
+    }
+
+
+def _make_training(job: Job, stack: PlannedStack) -> Training | AgentTraining:
+    agent, source = stack.runs[0].setting.agent, job.streams[stack.problem]
+    if agent is not None:
+        assert isinstance(source, Worlds), "a sweep gives agents to problems of control alone"
+        return agent.train(stack, source)
+    assert isinstance(source, Stream)
+    return Training(stack, source, job.device, job.threads)

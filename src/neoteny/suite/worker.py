@@ -1,0 +1,123 @@
+"""One process at work in a results folder: stage by stage, stack by stack, continuing what was begun.
+
+Any number of processes may work in one folder. Each takes stacks that no other process holds. When a process is killed,
+its stack is free again at once and continues from its checkpoint. `--jobs` starts several such processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from dataclasses import dataclass
+
+import torch
+
+from neoteny.suite.environment import set_deterministic
+from neoteny.suite.session import Job, Session, begin_progress
+from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, stages
+from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.sweep import Sweep
+
+_WAIT_SECONDS = 0.5
+
+
+@dataclass
+class Worker:
+    """One process that trains the stacks of a sweep.
+
+    Args:
+        sweep: what to run.
+        job: where, on which device, and with which settings.
+        alone: whether to tell the person when it has to wait for another process; workers of one command do not.
+    """
+
+    sweep: Sweep
+    job: Job
+    alone: bool = True
+
+    def run(self) -> list[str]:
+        """Run everything; returns one line per stack that failed.
+
+        Raises:
+            Stopped: it was asked to stop.
+        """
+        set_deterministic()
+        results = self.job.results
+        failures: list[str] = []
+        for number, runs in enumerate(stages(self.sweep, results, self.job.kernel)):
+            if number:
+                results.add_to_plan([run.run_id for run in runs])
+            failures += self._run_stage(runs)
+            if failures:  # a choice between settings needs all of them
+                break
+        return failures
+
+    def _run_stage(self, runs: list[Run]) -> list[str]:
+        results, stop = self.job.results, self.job.stop
+        stacks = remaining_stacks(self.sweep, results, runs)
+        failures: dict[str, str] = {}
+        waiting = False
+        while True:
+            left = [stack for stack in stacks if not results.is_finished(stack.stack_id)]
+            left = [stack for stack in left if stack.stack_id not in failures]
+            if not left:
+                return list(failures.values())
+            taken = False
+            for stack in left:
+                if stop:
+                    raise Stopped
+                with results.lock(stack.stack_id) as mine:
+                    if not mine or results.is_finished(stack.stack_id):
+                        continue
+                    taken = True
+                    fits = True
+                    try:
+                        failure = self._train(stack)
+                    except torch.OutOfMemoryError:
+                        fits, failure = False, None
+                    if not fits:  # not in the handler, whose traceback holds on to the memory
+                        stacks = [other for other in stacks if other is not stack] + self._split(stack)
+                        break  # `left` is out of date
+                    if failure:
+                        failures[stack.stack_id] = failure
+            if not taken:
+                if self.alone and not waiting:
+                    self.job.notify(f"{len(left)} stacks are being trained by another process; waiting for it.")
+                    waiting = True
+                if stop.wait(_WAIT_SECONDS):
+                    raise Stopped
+
+    def _train(self, stack: PlannedStack) -> str | None:
+        """Train one stack, whose lock we hold; returns what failed, if anything."""
+        try:
+            Session(self.job, stack).run()
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            if isinstance(error, torch.OutOfMemoryError) and len(stack.runs) > 1:
+                raise
+            # One stack's failure must not end the others.
+            text = f"{stack.name}: {type(error).__name__}: {error}"
+            with contextlib.suppress(StoreError):
+                self._write_state(stack, "failed", error=text, trace=traceback.format_exc())
+            return text
+        return None
+
+    def _split(self, stack: PlannedStack) -> list[PlannedStack]:
+        """Two halves of a stack that does not fit into the device's memory; they start from the beginning."""
+        half = len(stack.runs) // 2
+        parts = [PlannedStack(stack.sweep, runs) for runs in (stack.runs[:half], stack.runs[half:])]
+        self.job.notify(
+            f"{stack.name}: {len(stack.runs)} runs do not fit into the memory of {self.job.device.type}; they are "
+            f"trained as {half} and {len(stack.runs) - half}."
+        )
+        self._write_state(stack, "split")
+        self.job.results.checkpoints(stack.stack_id).clear()
+        if self.job.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return parts
+
+    def _write_state(self, stack: PlannedStack, state: str, **more: str) -> None:
+        """Change the state in a stack's progress file."""
+        before = self.job.results.progress().get(stack.stack_id) or begin_progress(stack)
+        self.job.results.write_progress(stack.stack_id, {**before, "state": state, **more})

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from neoteny.cli.show import explain
+from neoteny.cli.explain import explain
 from neoteny.publish.docs import publish
 from neoteny.publish.entries import ENTRIES, Entry
 from neoteny.publish.keep import LARGEST_EVIDENCE, EvidenceError, find_kept, is_whole, keep, measure, write_command

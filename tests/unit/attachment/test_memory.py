@@ -15,6 +15,7 @@ from neoteny.problems import SlowlyChangingRegression
 from neoteny.suite import training
 from neoteny.suite.environment import open_problems
 from neoteny.suite.progress import status_text
+from neoteny.suite.session import Job
 from neoteny.suite.stacks import runs_of
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Setting, Sweep, network

@@ -20,6 +20,7 @@ from neoteny.suite.environment import choose_device, open_problems
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.rl.episodes import Record
 from neoteny.suite.rl.ppo import PPO
+from neoteny.suite.session import Job
 from neoteny.suite.stacks import PlannedStack, runs_of
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Setting, Sweep, network

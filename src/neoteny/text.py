@@ -1,8 +1,9 @@
-"""Plain-text tables for the terminal."""
+"""Plain-text tables for the terminal, and the hint on a misspelt name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -25,6 +26,17 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in cells
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The hint " Did you mean 'x'?" for a name that is not among the known ones; "" if none is near.
+
+    Example:
+        >>> nearest("minst", ["mnist", "imagenet32"])
+        " Did you mean 'mnist'?"
+    """
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _is_number(text: str) -> bool:

@@ -7,7 +7,6 @@ the counter-based generator; `check_spread` refuses weights that clearly do not 
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.draws import rng
+from neoteny.text import nearest
 
 NAMES = (
     "default",
@@ -200,9 +200,7 @@ def declared_distributions(model: nn.Module, init: Declared | None) -> Declared:
         modules = dict(model.named_modules())
         for name in init:
             if name not in modules:
-                near = difflib.get_close_matches(name, modules, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else "."
-                raise ValueError(f"init names {name!r}, but the model has no such module{hint}")
+                raise ValueError(f"init names {name!r}, but the model has no such module.{nearest(name, modules)}")
     return init
 
 

@@ -124,7 +124,7 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
         if not path.is_file():
             raise ExperimentError(f"There is no file {path}.")
         return _read(_import_file(path, folder), name or path.stem.replace("_", "-"), path)
-    from neoteny.suite.sweep import nearest
+    from neoteny.text import nearest
 
     raise ExperimentError(
         f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, list(_MODULES))} Known are "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from neoteny.draws.initial import Initial
+from neoteny.text import nearest
 
 # From the paper's Appendix B: 5/3, 1, sqrt(2) and sqrt(2 / (1 + slope^2)) as in torch, and sqrt(2) for ELU
 # and Swish, for which torch has no gain.
@@ -75,7 +75,7 @@ def check_init(init: str, known: tuple[str, ...] = ("kaiming_uniform", "default"
 
 def _look_up(name: str) -> tuple[Callable[[], nn.Module], float]:
     if name not in _ACTIVATIONS:
-        nearest = difflib.get_close_matches(str(name), _ACTIVATIONS, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-        raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {name!r}{hint}")
+        raise ValueError(
+            f"activation must be one of {', '.join(_ACTIVATIONS)}, got {name!r}.{nearest(name, _ACTIVATIONS)}"
+        )
     return _ACTIVATIONS[name]

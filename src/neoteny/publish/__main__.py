@@ -18,7 +18,7 @@ from neoteny.cli.explain import explain
 from neoteny.publish.docs import publish
 from neoteny.publish.entries import ENTRIES, Entry
 from neoteny.publish.keep import LARGEST_EVIDENCE, EvidenceError, find_kept, is_whole, keep, measure, write_command
-from neoteny.suite.sweep import nearest
+from neoteny.text import nearest
 
 
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:

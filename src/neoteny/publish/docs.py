@@ -15,7 +15,7 @@ from neoteny.publish.pages import Findings, find, write_claims, write_overview, 
 from neoteny.publish.pictures import choose_pictures, draw
 from neoteny.publish.summary import Summary
 from neoteny.suite.store.files import write_atomically
-from neoteny.suite.sweep import nearest
+from neoteny.text import nearest
 
 LARGEST_FIGURES = 3_000_000
 """Bytes of all of docs/figures."""

@@ -18,7 +18,7 @@ from neoteny.publish.keep import EvidenceError
 from neoteny.publish.summary import Judged, Summary
 from neoteny.report.claim import Claim, Outcome
 from neoteny.report.statistics import say_count
-from neoteny.suite.sweep import nearest
+from neoteny.text import nearest
 
 NOT_TESTED = "not tested"
 COUNTED = {

@@ -19,7 +19,7 @@ from neoteny.report.axes import prepare
 from neoteny.report.chart import Chart
 from neoteny.report.figures import draw_figure
 from neoteny.report.palette import choose_looks
-from neoteny.suite.sweep import nearest
+from neoteny.text import nearest
 
 WIDER, TALLER = 0.82, 0.92
 """Several panels side by side, against the report's size in inches; the letters of axes keep theirs."""

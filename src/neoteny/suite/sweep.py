@@ -5,7 +5,6 @@ An experiment's `sweep(scale)` returns a `Sweep`; `engine.plan` turns it into ru
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from torch import nn
 
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem, Worlds
+from neoteny.text import nearest
 
 if TYPE_CHECKING:
     from neoteny.suite.rl.agent import AgentTraining
@@ -27,12 +27,6 @@ COLUMNS = ("run_id", "method", "setting", "hyperparameters", "seed", "task", "me
 """What every table of results has; a setting's details come beside them."""
 Detail = str | float | int
 _FROM_PROBLEM = ("inputs", "outputs")
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """ " Did you mean 'x'?", or nothing."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 @dataclass(frozen=True)

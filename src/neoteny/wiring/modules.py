@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+
+from neoteny.text import nearest
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -28,8 +28,7 @@ def first_name(model: nn.Module, name: str, where: str) -> str:
     """A module's first name in the model, or an error that suggests the nearest."""
     modules = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
-        near = difflib.get_close_matches(str(name), modules, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; the model has {', '.join(filter(None, modules))}."
-        raise ValueError(f"{where}: the model has no module named {name!r}{hint}")
+        hint = nearest(name, modules) or f" It has {', '.join(filter(None, modules))}."
+        raise ValueError(f"{where}: the model has no module named {name!r}.{hint}")
     first = {id(module): known for known, module in reversed(modules.items())}
     return first[id(modules[name])]

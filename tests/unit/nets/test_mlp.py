@@ -58,8 +58,8 @@ def test_mlp_names_its_layers_in_order() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"activation": "rleu"}, "got 'rleu'; did you mean 'relu'?"),
-        ({"activation": "rleu", "hidden": []}, "got 'rleu'; did you mean 'relu'?"),
+        ({"activation": "rleu"}, "got 'rleu'. Did you mean 'relu'?"),
+        ({"activation": "rleu", "hidden": []}, "got 'rleu'. Did you mean 'relu'?"),
         ({"dropout": 1.0}, "p must be at least 0 and below 1, got 1.0"),
         ({"normalization": "batch"}, "normalization must be None or \"online\", got 'batch'"),
         ({"init": "lecun"}, "got 'lecun'"),

@@ -90,7 +90,7 @@ def test_leave_out_takes_layers_and_their_parents() -> None:
     assert [g.name for g in wiring] == ["trunk.2"]
     with pytest.raises(ValueError, match="left out on request"):
         trace(ActorCritic(), torch.randn(3, 4), leave_out=["trunk"])
-    with pytest.raises(ValueError, match="did you mean 'trunk'"):
+    with pytest.raises(ValueError, match="Did you mean 'trunk'"):
         trace(ActorCritic(), torch.randn(3, 4), leave_out=["trunck"])
     with pytest.raises(TypeError, match="list of module names"):
         trace(ActorCritic(), torch.randn(3, 4), leave_out="trunk")

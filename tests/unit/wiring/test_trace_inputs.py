@@ -72,7 +72,7 @@ def test_declared_groups_good_and_bad() -> None:
     model, x = FunctionalMLP(), torch.randn(3, 5)
     wiring = checked(model, x, groups=[UnitGroup("fc2", "fc3"), UnitGroup(Port("fc1", torch.arange(7)), "fc2")])
     assert outline(wiring) == [(["fc1"], [], ["fc2"], "fc2"), (["fc2"], [], ["fc3"], "fc3")]
-    with pytest.raises(ValueError, match="did you mean 'fc2'"):
+    with pytest.raises(ValueError, match="Did you mean 'fc2'"):
         trace(model, x, groups=[UnitGroup("fc1", "fcc2")])
     with pytest.raises(ValueError, match="must lie in"):
         trace(model, x, groups=[UnitGroup("fc1", Port("fc3", offset=1))])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from neoteny.experiments import load
 from neoteny.experiments.scales import scale_of
 from neoteny.report.claim import Claim, Unchecked, Verdict
-from neoteny.suite.sweep import nearest
+from neoteny.text import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

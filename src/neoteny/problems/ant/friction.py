@@ -5,12 +5,12 @@ Before this: `problems/draws.py`; after it: `problem.py` checks its arguments he
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from neoteny.problems.draws import draw
+from neoteny.text import nearest
 
 CHANGES = ("step", "episode")
 """When friction changes: at the step, mid-episode; or at the start of the next episode."""
@@ -40,9 +40,9 @@ def check_first(first_friction: float | None) -> None:
 def check_change(change: str) -> None:
     """Refuse a time of change other than "step" and "episode"."""
     if change not in CHANGES:
-        close = difflib.get_close_matches(str(change), CHANGES, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"change must be one of {', '.join(map(repr, CHANGES))}; got {change!r}.{hint}")
+        raise ValueError(
+            f"change must be one of {', '.join(map(repr, CHANGES))}; got {change!r}.{nearest(change, CHANGES)}"
+        )
 
 
 def check_steps(name: str, steps: int) -> None:

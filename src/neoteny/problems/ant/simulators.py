@@ -6,7 +6,6 @@ Before this: `pybullet.py` and `mujoco.py`; after it: `problem.py` describes the
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import importlib.util
 import re
@@ -19,6 +18,7 @@ import numpy as np
 from neoteny.problems.ant.mujoco import MujocoAnt
 from neoteny.problems.ant.pybullet import BulletAnt
 from neoteny.problems.data.files import DataError
+from neoteny.text import nearest
 
 
 class Ant(Protocol):
@@ -112,8 +112,7 @@ def find_simulator(name: str) -> Simulator:
     """The simulator of this name."""
     if isinstance(name, str) and name in SIMULATORS:
         return SIMULATORS[name]
-    close = difflib.get_close_matches(str(name).lower(), list(SIMULATORS), n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = nearest(str(name).lower(), SIMULATORS)
     raise ValueError(f"simulator must be one of {', '.join(map(repr, SIMULATORS))}; got {name!r}.{hint}")
 
 

@@ -8,7 +8,6 @@ checksum, where there is one. Before this: `files` and `download`; after it: `mn
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from neoteny.problems.data.download import Progress, download, locked
 from neoteny.problems.data.files import DataError, File, checksum, fault_of
+from neoteny.text import nearest
 
 __all__ = ["DATASETS", "DataError", "Dataset", "Found", "cache_folder", "describe", "fetch", "find"]
 
@@ -197,9 +197,9 @@ def fetch(name: str, folder: Path | str | None = None, progress: Progress | None
 def known(name: str) -> Dataset:
     """The dataset of this name."""
     if name not in DATASETS:
-        close = difflib.get_close_matches(name, DATASETS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"There is no dataset {name!r}.{hint} Known are {', '.join(DATASETS)}.")
+        raise ValueError(
+            f"There is no dataset {name!r}.{nearest(name, DATASETS)} The known ones are {', '.join(DATASETS)}."
+        )
     return DATASETS[name]
 
 

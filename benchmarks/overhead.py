@@ -64,7 +64,7 @@ def measure(case: Case, blocks: int, device: str) -> tuple[float, float, int]:
 
     import neoteny
 
-    def side(plastic: bool) -> tuple[Callable[[], None], object]:
+    def side(plastic: bool) -> tuple[Callable[[int], None], neoteny.Attachment | None]:
         torch.manual_seed(0)
         model: nn.Module = case.build().to(device)  # pyright: ignore[reportAttributeAccessIssue]
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=case.momentum)
@@ -89,6 +89,7 @@ def measure(case: Case, blocks: int, device: str) -> tuple[float, float, int]:
 
     plain, _ = side(False)
     continual, attached = side(True)
+    assert attached is not None
     plain(120)
     continual(120)  # past the maturity threshold of 100
     before = sum(attached.replaced.values())

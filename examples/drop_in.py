@@ -11,8 +11,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 method = neoteny.ContinualBackprop(replacement_rate=1e-3, maturity_threshold=100)
 plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(1, 10))  # <- one
 
+target = torch.randn(10, 1)
 for step in range(3000):
-    if step % 1000 == 0:  # the stream drifts: a new target function
+    if step and step % 1000 == 0:  # the stream drifts: a new target function
         target = torch.randn(10, 1)
     x = torch.randn(16, 10)
     loss = (model(x) - torch.tanh(x @ target)).square().mean()

@@ -39,7 +39,7 @@ policy = {
 }
 model = PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu", policy_kwargs=policy)
 kept = {
-    "example": torch.zeros(1, *env.observation_space.shape),
+    "example": torch.zeros(1, *(env.observation_space.shape or ())),
     "init": neoteny.Initial("orthogonal", scale=2**0.5),  # how the framework draws hidden layers, and so new units
     "seed": 0,
 }

@@ -27,18 +27,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ShrinkAndPerturb": {"strength": 1e-3, "noise_std": 1e-3},
     "ContinualBackprop": {"replacement_rate": 0.05, "maturity_threshold": 5},
 }
-FOUND: dict[str, type[Method]] = {
+FOUND: dict[str, Any] = {
     name: value
     for name, value in vars(methods).items()
     if inspect.isclass(value) and issubclass(value, Method) and value is not Method
 }
 
 
-def make(name: str) -> Method:
+def make(name: str) -> Any:
     return FOUND[name](**SETTINGS.get(name, {}))
 
 
-def ladder(method: Method) -> tuple[Method, list[Method]]:
+def ladder(method: Any) -> tuple[Method, list[Method]]:
     """The method with its first numeric hyperparameter different in three runs, and the three alone."""
     fields = [field.name for field in dataclasses.fields(method) if isinstance(getattr(method, field.name), float)]
     if not fields:

@@ -198,10 +198,10 @@ def test_a_seed_that_is_not_a_64_bit_integer_is_refused(seed: Any) -> None:
 
 def test_an_unknown_initialisation_gets_the_line_to_write() -> None:
     model = mlp()
-    nn.init.orthogonal_(model[2].weight, gain=5.0)
+    nn.init.orthogonal_(model.get_parameter("2.weight"), gain=5.0)
     with pytest.raises(ValueError, match=r"init=\{'2': neoteny\.Initial\('orthogonal', scale=5\)\}"):
         neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6))
-    nn.init.normal_(model[2].weight, std=1.5)
+    nn.init.normal_(model.get_parameter("2.weight"), std=1.5)
     with pytest.raises(ValueError, match=r"init=\{'2': neoteny\.Initial\('normal', scale=1\.\d+\)\}"):
         neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6))
 
@@ -210,8 +210,8 @@ def test_an_unknown_initialisation_gets_the_line_to_write() -> None:
 def test_units_without_incoming_weights_rank_lowest(accumulated: bool) -> None:
     model = mlp()
     with torch.no_grad():
-        model[0].weight[3] = 0.0
-        model[0].bias[3] = 1.0
+        model.get_parameter("0.weight")[3] = 0.0
+        model.get_parameter("0.bias")[3] = 1.0
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     plastic = neoteny.attach(
         model, optimizer, ContinualBackprop(0.02, 5), example=torch.zeros(2, 6), seed=1, trained=True
@@ -223,4 +223,4 @@ def test_units_without_incoming_weights_rank_lowest(accumulated: bool) -> None:
         plastic.step()
         if plastic.replaced["0"]:
             break
-    assert bool(model[0].weight[3].any())
+    assert bool(model.get_parameter("0.weight")[3].any())

@@ -116,10 +116,12 @@ def covering_cases(strength: int = 2, device: str = "cpu") -> tuple[Case, ...]:
     cases = all_cases()
     choices = np.array([[values.index(getattr(case, name)) for name, values in OPTIONS.items()] for case in cases])
     sizes = [len(values) for values in OPTIONS.values()]
-    columns, total = [np.empty((len(cases), 0), dtype=np.int32)], 0
+    total = 0
+    columns: list[np.ndarray] = [np.empty((len(cases), 0), dtype=np.int32)]
     for chosen in itertools.combinations(range(len(sizes)), strength):
         shape = [sizes[option] for option in chosen]
-        columns.append(np.ravel_multi_index(tuple(choices[:, chosen].T), shape)[:, None] + total)
+        numbers = np.asarray(np.ravel_multi_index(tuple(choices[:, chosen].T), shape))
+        columns.append(numbers[:, None] + total)
         total += int(np.prod(shape))
     combinations = np.hstack(columns)  # their numbers (cases, combinations in each)
     missing = {}
@@ -222,7 +224,9 @@ def build(
 @functools.cache
 def stream_of(problem: str) -> Stream:
     """The opened problem, one copy for all cases."""
-    return PROBLEMS[problem].open()
+    stream = PROBLEMS[problem].open()
+    assert isinstance(stream, Stream)
+    return stream
 
 
 # -------------------------------------------------------------------------------------------------------------- paths

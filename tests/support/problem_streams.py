@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neoteny.problems import PROBLEMS
+from neoteny.problems.problem import Problem, Stream
 
 CPU = torch.device("cpu")
 SEEDS = [7, 3, 2**40 + 1]
@@ -31,6 +32,13 @@ INSTANCES = [(name, options) for name in sorted(STREAMS) for options in SMALL[na
 each_problem = pytest.mark.parametrize(
     "problem", [PROBLEMS[name](**options) for name, options in INSTANCES], ids=lambda problem: repr(problem)[:60]
 )
+
+
+def opened(problem: Problem) -> Stream:
+    """The stream of a problem of supervised learning."""
+    stream = problem.open()
+    assert isinstance(stream, Stream)
+    return stream
 
 
 def equal(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from neoteny.layers.groups import Port
 from neoteny.wiring.sandbox import Sandbox
 from neoteny.wiring.trace import trace
 from neoteny.wiring.verify import verify
@@ -20,8 +21,15 @@ def checked(model: nn.Module, example: Any, **options: Any) -> Wiring:
     assert len({group.name for group in wiring}) == len(wiring)
     for group in wiring:
         assert group.read in {port.module for port in (*group.consumers, *group.norms)}
-        assert all(port.features.shape == (group.units, port.repeat) for port in (*group.consumers, *group.producers))
+        for port in (*group.consumers, *group.producers):
+            assert features_of(port).shape == (group.units, port.repeat)
     return wiring
+
+
+def features_of(port: Port) -> Tensor:
+    """The port's features, which every traced port has."""
+    assert port.features is not None
+    return port.features
 
 
 def outline(wiring: Wiring) -> list[tuple[list[str], list[str], list[str], str | None]]:

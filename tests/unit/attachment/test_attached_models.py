@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,13 +20,13 @@ def test_several_parameter_groups_with_frozen_and_foreign_parameters() -> None:
     optimizer = torch.optim.SGD(
         [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}], 0.05
     )
-    before = model[4].weight.clone()
+    before = model.get_parameter("4.weight").clone()
     plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), seed=1)
     assert list(plastic.replaced) == ["0"]  # units of layer 2 feed the frozen layer 4
     assert "4" in str(plastic)
     train(model, optimizer, plastic, batches(40))
     assert plastic.replaced["0"] > 5
-    assert torch.equal(before, model[4].weight)
+    assert torch.equal(before, model.get_parameter("4.weight"))
 
 
 def test_a_layer_the_optimizer_does_not_own_is_left_out_by_name() -> None:
@@ -119,15 +121,18 @@ def test_activation_checkpointing_is_counted_once(reentrant: bool) -> None:
 def test_a_compiled_model_attached_before_its_first_call_trains_like_an_eager_one() -> None:
     torch.compiler.reset()
     eager, inner = mlp(), mlp()
-    compiled = torch.compile(inner, backend="aot_eager")
-    for model, module in ((eager, eager), (compiled, inner)):
+    compiled = cast(nn.Module, torch.compile(inner, backend="aot_eager"))
+    pairs: list[tuple[nn.Module, nn.Module]] = [(eager, eager), (compiled, inner)]
+    for model, module in pairs:
         optimizer = torch.optim.SGD(module.parameters(), 0.05)
         plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), seed=1)
         train(model, optimizer, plastic, batches(40))
     for ours, theirs in zip(eager.parameters(), inner.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
     with pytest.raises(ValueError, match=r"before the first call, or put torch\.compiler\.reset\(\)"):
-        neoteny.attach(compiled, optimizer, FAST, example=torch.zeros(1, 6), trained=True)
+        neoteny.attach(
+            compiled, torch.optim.SGD(inner.parameters(), 0.05), FAST, example=torch.zeros(1, 6), trained=True
+        )
     torch.compiler.reset()
 
 
@@ -135,7 +140,7 @@ def test_attaching_to_a_trained_model_works_when_said() -> None:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     with torch.no_grad():
-        model[0].weight.mul_(3.0)
+        model.get_parameter("0.weight").mul_(3.0)
     before = snapshot(model)
     with pytest.raises(ValueError, match=r"0: the initial distribution .* trained=True"):
         neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6))
@@ -149,6 +154,7 @@ def test_attaching_to_a_trained_model_works_when_said() -> None:
 def test_a_declared_initial_distribution_is_drawn_from() -> None:
     model = mlp()
     for layer in (model[0], model[2], model[4]):
+        assert isinstance(layer, nn.Linear)
         nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     with pytest.raises(ValueError, match="init='kaiming_uniform'"):
@@ -156,8 +162,8 @@ def test_a_declared_initial_distribution_is_drawn_from() -> None:
     plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), init="kaiming_uniform", seed=1)
     train(model, optimizer, plastic, batches(400))
     bound = 6**0.5 / 6**0.5  # sqrt(2) * sqrt(3 / fan in) with 6 inputs
-    assert float(model[0].weight.detach().abs().max()) <= bound
-    assert float(model[0].weight.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.2)
+    assert float(model.get_parameter("0.weight").detach().abs().max()) <= bound
+    assert float(model.get_parameter("0.weight").detach().std()) == pytest.approx(bound / 3**0.5, rel=0.2)
 
 
 def orthogonal_net() -> nn.Sequential:

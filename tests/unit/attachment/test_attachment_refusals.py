@@ -53,7 +53,7 @@ def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[E
             "not a method",
         ),
         "class instead of instance": (
-            lambda m, o: neoteny.attach(m, o, ContinualBackprop, example=x),
+            lambda m, o: neoteny.attach(m, o, ContinualBackprop, example=x),  # pyright: ignore[reportArgumentType]
             TypeError,
             r"Did you mean ContinualBackprop\(\.\.\.\)",
         ),
@@ -64,8 +64,16 @@ def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[E
             ValueError,
             "example batch the model accepts",
         ),
-        "not a module": (lambda m, o: neoteny.attach(3, o, FAST, example=x), TypeError, "nn.Module"),
-        "not an optimizer": (lambda m, o: neoteny.attach(m, FAST, FAST, example=x), TypeError, "torch.optim.Optimizer"),
+        "not a module": (
+            lambda m, o: neoteny.attach(3, o, FAST, example=x),  # pyright: ignore[reportArgumentType]
+            TypeError,
+            "nn.Module",
+        ),
+        "not an optimizer": (
+            lambda m, o: neoteny.attach(m, FAST, FAST, example=x),  # pyright: ignore[reportArgumentType]
+            TypeError,
+            "torch.optim.Optimizer",
+        ),
         "per-run values": (
             lambda m, o: neoteny.attach(m, o, ContinualBackprop((0.1, 0.2)), example=x),
             ValueError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -93,7 +93,7 @@ def test_a_stack_on_cuda_agrees_with_the_cpu(net: str, optimizer: Any) -> None:
         example = torch.zeros(2, *shape, dtype=torch.float64, device=device)
         copies = [copy.deepcopy(module).to(device) for module in nets]
         stacks[device] = neoteny.stack(copies, optimizer, neoteny.L2(1e-4), method, example=example)
-    generator = torch.Generator().manual_seed(1)
+    generator, losses = torch.Generator().manual_seed(1), {}
     for _ in range(300):
         x = torch.randn(3, 4, *shape, generator=generator, dtype=torch.float64)
         y = torch.randn(3, 4, 3, generator=generator, dtype=torch.float64)
@@ -164,7 +164,7 @@ def test_a_compiled_model_on_cuda() -> None:
     torch.compiler.reset()
     torch.manual_seed(0)
     inner = mlp().cuda()
-    model = torch.compile(inner)
+    model = cast(nn.Module, torch.compile(inner))
     optimizer = torch.optim.SGD(inner.parameters(), 0.05)
     plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6, device="cuda"), seed=1)
     for _ in range(60):

@@ -175,7 +175,10 @@ class NaiveUtilities:
 
     def choose(self, h: np.ndarray, incoming: np.ndarray, outgoing: np.ndarray) -> list[int]:
         """The units to replace; h (B, U) before the update, weights after it."""
-        decay = FAST.decay_rate
+        decay, rate, threshold = FAST.decay_rate, FAST.replacement_rate, FAST.maturity_threshold
+        assert isinstance(decay, float)
+        assert isinstance(rate, float)
+        assert isinstance(threshold, int)
         self.age += 1
         correction = 1.0 - decay**self.age
         self.mean = decay * self.mean + (1.0 - decay) * h.mean(0)
@@ -188,8 +191,8 @@ class NaiveUtilities:
             self.utility / correction,
             self.age,
             self.accumulator,
-            replacement_rate=float(FAST.replacement_rate),
-            maturity_threshold=int(FAST.maturity_threshold),
+            replacement_rate=rate,
+            maturity_threshold=threshold,
             count="eligible",
         )
         for values in (self.mean, self.utility, self.age):

@@ -51,7 +51,9 @@ def settled() -> None:
 
 @functools.cache
 def opened(problem: Problem) -> Stream:
-    return problem.open()
+    stream = problem.open()
+    assert isinstance(stream, Stream)
+    return stream
 
 
 def conv_net() -> nn.Module:

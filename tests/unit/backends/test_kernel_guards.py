@@ -10,22 +10,24 @@ import neoteny
 from neoteny.backends.kernel.backend import KernelBackend
 from neoteny.backends.kernel.cpu.kernel import CpuKernel
 from neoteny.draws.initial import Initial
-from neoteny.methods import L2, SGD, ContinualBackprop
+from neoteny.methods import L2, SGD, ContinualBackprop, Method
 from neoteny.nets import MLP
 from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
-from neoteny.problems.problem import Problem
+from neoteny.problems.problem import Problem, Stream
 
 REGRESSION = SlowlyChangingRegression(tasks=2, examples_per_task=5000)
 DIGITS = PermutedMNIST(tasks=2, examples_per_task=2000, source="synthetic")
 
 
-def make_stack(module: nn.Module, *methods: neoteny.methods.method.Method, **options: object) -> neoteny.Stack:
+def make_stack(module: nn.Module, *methods: Method, **options: object) -> neoteny.Stack:
     example = torch.zeros(1, next(iter(module.parameters())).shape[1])
     return neoteny.stack([module], *methods, example=example, seeds=[7], **options)  # pyright: ignore
 
 
 def path_of(stack: neoteny.Stack, problem: Problem, loss: str = "mse", seeds: tuple[int, ...] = (7,)) -> KernelBackend:
-    return KernelBackend(stack, problem.open(), seeds, loss, CpuKernel)
+    stream = problem.open()
+    assert isinstance(stream, Stream)
+    return KernelBackend(stack, stream, seeds, loss, CpuKernel)
 
 
 class Other(SGD):
@@ -43,7 +45,7 @@ def test_stacks_that_no_kernel_trains_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"seeds must be the stack's own, \[7\]; got \[8\]"):
         path_of(plain, REGRESSION, seeds=(8,))
     frozen = MLP(22, [5], 1)
-    frozen.fc1.weight.requires_grad_(False)
+    frozen.get_parameter("fc1.weight").requires_grad_(False)
     with pytest.raises(ValueError, match="frozen"):
         path_of(make_stack(frozen, SGD(0.01)), REGRESSION)
     declared = make_stack(
@@ -73,7 +75,7 @@ def test_l2_shrinks_float32_weights_by_what_it_says(strength: float) -> None:
     torch.manual_seed(0)
     module = MLP(784, [40], 10)
     with torch.no_grad():
-        module.fc1.bias.fill_(-1000.0)  # no unit ever fires, so that no gradient reaches fc1
+        module.get_parameter("fc1.bias").fill_(-1000.0)  # no unit ever fires, so that no gradient reaches fc1
     step_size, steps = 0.003, 2000
     stack = make_stack(module, SGD(step_size), L2(strength), loss="cross_entropy")
     before = stack.view.tensors["fc1.weight"].double().clone()

@@ -57,7 +57,7 @@ def test_an_attached_model_can_be_diagnosed_between_updates(inputs: Tensor) -> N
             optimizer.step()
             plastic.step()
         assert sum(plastic.replaced.values()) > 0
-        return model.fc1.weight.detach()
+        return model.get_parameter("fc1.weight").detach()
 
     assert torch.equal(train(True), train(False))
 
@@ -68,8 +68,8 @@ def test_an_attached_model_can_be_diagnosed_between_updates(inputs: Tensor) -> N
 def test_prints_an_aligned_table_and_the_verdict(inputs: Tensor) -> None:
     model = mlp(10, 40, 30, 2)
     with torch.no_grad():
-        model.fc2.bias[:15] = -1e3
-        model.fc2.bias[15:] = 1.0
+        model.get_parameter("fc2.bias")[:15] = -1e3
+        model.get_parameter("fc2.bias")[15:] = 1.0
     lines = str(neoteny.diagnose(model, inputs)).splitlines()
     header = lines[0].split("  ")
     assert [title.strip() for title in header if title.strip()] == [
@@ -123,7 +123,7 @@ def test_bad_input_is_refused_by_name(inputs: Tensor) -> None:
 
 def test_a_model_that_cannot_be_copied_is_told_so(inputs: Tensor) -> None:
     model = mlp(10, 40, 2)
-    model.kept = model.fc1.weight * 2  # not a leaf: deepcopy refuses it
+    model.kept = model.get_parameter("fc1.weight") * 2  # not a leaf: deepcopy refuses it
     with pytest.raises(ValueError, match="control=False"):
         neoteny.diagnose(model, inputs)
     assert neoteny.diagnose(model, inputs, control=False).layers

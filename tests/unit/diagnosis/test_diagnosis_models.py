@@ -77,7 +77,7 @@ def test_finds_the_layers_of_ordinary_models(model: nn.Module, shape: tuple[int,
 def test_other_precisions(inputs: Tensor, dtype: torch.dtype) -> None:
     model = mlp(10, 40, 30, 2).to(dtype)
     with torch.no_grad():
-        model.fc1.bias[:10] = -1e3
+        model.get_parameter("fc1.bias")[:10] = -1e3
     found = neoteny.diagnose(model, inputs.to(dtype))
     assert found.layers[0].dead == 10
     assert found.layers[1].effective_rank > 1

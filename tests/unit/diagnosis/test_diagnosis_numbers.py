@@ -20,7 +20,7 @@ from support.wiring_models import ResNet
 def test_counts_dead_units(inputs: Tensor, dead: int) -> None:
     model = mlp(10, 40, 30, 2)
     with torch.no_grad():
-        model.fc1.bias[:dead] = -1e3
+        model.get_parameter("fc1.bias")[:dead] = -1e3
     found = neoteny.diagnose(model, inputs)
     assert found.layers[0].dead == dead
     assert found.layers[0].dead_share == dead / 40
@@ -31,15 +31,17 @@ def test_counts_dead_units(inputs: Tensor, dead: int) -> None:
 
 def test_agrees_with_the_metrics_on_activations_read_by_hand(inputs: Tensor) -> None:
     model = mlp(10, 40, 30, 2)
-    first = model.act1(model.fc1(inputs))
-    second = model.act2(model.fc2(first))
+    first = model[:2](inputs)
+    second = model[2:4](first)
     found = neoteny.diagnose(model, inputs, control=False)
     for layer, activations, name in zip(found.layers, (first, second), ("fc1", "fc2"), strict=True):
         assert layer.name == name
         assert layer.rows == len(inputs)
         assert layer.effective_rank == pytest.approx(float(metrics.effective_rank(activations)), rel=1e-9)
         assert layer.stable_rank == pytest.approx(float(metrics.stable_rank(activations)), rel=1e-9)
-        assert layer.weight_magnitude == pytest.approx(float(model.get_submodule(name).weight.detach().abs().mean()))
+        assert layer.weight_magnitude == pytest.approx(
+            float(model.get_parameter(f"{name}.weight").detach().abs().mean())
+        )
         assert layer.fresh is None
     assert found.weight_magnitude == pytest.approx(float(metrics.weight_magnitude(model.parameters())))
     assert found.fresh_weight_magnitude is None
@@ -84,8 +86,8 @@ def test_a_channel_is_a_unit_and_every_position_a_row() -> None:
     torch.manual_seed(0)
     model = ConvNet()
     with torch.no_grad():
-        model.conv2.bias[:10] = -1e3
-        model.conv3.bias[:8] = -1e3
+        model.get_parameter("conv2.bias")[:10] = -1e3
+        model.get_parameter("conv3.bias")[:8] = -1e3
     images = torch.rand(40, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     found = neoteny.diagnose(model, images)
     layers = {layer.name: layer for layer in found.layers}
@@ -123,8 +125,8 @@ def test_bounded_activation_functions_are_told_by_trying(
 ) -> None:
     model = mlp(10, 20, 2, act=act)
     with torch.no_grad():
-        model.fc1.weight[:5] = 0.0
-        model.fc1.bias[:5] = 1e3
+        model.get_parameter("fc1.weight")[:5] = 0.0
+        model.get_parameter("fc1.bias")[:5] = 1e3
     share = neoteny.diagnose(model, inputs).layers[0].saturated_share
     assert share == (None if bounds is None else 0.25)
 
@@ -145,8 +147,8 @@ def test_dead_units_are_read_before_a_batch_norm_that_hides_them(inputs: Tensor)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.BatchNorm1d(20), nn.Linear(20, 2))
     with torch.no_grad():
-        model[0].bias[:6] = -1e3
-        model[2].bias[:] = 0.5
+        model.get_parameter("0.bias")[:6] = -1e3
+        model.get_parameter("2.bias")[:] = 0.5
     assert neoteny.diagnose(model, inputs).layers[0].dead == 6
 
 

@@ -31,7 +31,7 @@ def test_a_fresh_network_has_nothing_wrong(inputs: Tensor) -> None:
 def test_says_which_share_never_fires_and_what_to_do(inputs: Tensor) -> None:
     model = mlp(10, 100, 100, 2)
     with torch.no_grad():
-        model.fc2.bias[:23] = -1e3
+        model.get_parameter("fc2.bias")[:23] = -1e3
     found = neoteny.diagnose(model, inputs)
     assert problems(found) == ["23% of fc2's units (23 of 100) never fire on these inputs; in a fresh copy: 0%."]
     assert found.verdict[-1].startswith("Consider neoteny.ContinualBackprop")
@@ -43,7 +43,7 @@ def test_says_which_share_never_fires_and_what_to_do(inputs: Tensor) -> None:
 def test_a_few_dead_units_are_no_news(inputs: Tensor, dead: int, worth_a_sentence: bool) -> None:
     model = mlp(10, 100, 100, 2)
     with torch.no_grad():
-        model.fc2.bias[:dead] = -1e3
+        model.get_parameter("fc2.bias")[:dead] = -1e3
     assert healthy(neoteny.diagnose(model, inputs)) is not worth_a_sentence
 
 
@@ -59,7 +59,7 @@ def test_dead_units_that_a_fresh_copy_has_too_are_not_blamed_on_training() -> No
 def test_says_that_units_are_saturated(inputs: Tensor) -> None:
     model = mlp(10, 50, 50, 2, act=nn.Tanh)
     with torch.no_grad():
-        model.fc1.bias[:20] = torch.tensor([20.0, -20.0]).repeat(10)
+        model.get_parameter("fc1.bias")[:20] = torch.tensor([20.0, -20.0]).repeat(10)
     found = neoteny.diagnose(model, inputs)
     assert problems(found) == [
         "40% of fc1's units (20 of 50) sit at a limit of their activation function on all these inputs; "
@@ -72,8 +72,8 @@ def test_says_that_units_are_saturated(inputs: Tensor) -> None:
 def test_says_that_the_rank_has_collapsed(inputs: Tensor) -> None:
     model = mlp(10, 40, 30, 2)
     with torch.no_grad():
-        model.fc2.weight[:] = model.fc2.weight[:1]
-        model.fc2.bias.fill_(0.5)
+        model.get_parameter("fc2.weight")[:] = model.get_parameter("fc2.weight")[:1]
+        model.get_parameter("fc2.bias").fill_(0.5)
     found = neoteny.diagnose(model, inputs)
     assert found.layers[1].effective_rank == pytest.approx(1.0)
     assert found.layers[1].stable_rank == pytest.approx(1.0)
@@ -88,8 +88,8 @@ def test_says_that_the_rank_has_collapsed(inputs: Tensor) -> None:
 def test_says_that_weights_have_grown(inputs: Tensor) -> None:
     model = mlp(10, 40, 30, 2)
     with torch.no_grad():
-        model.fc1.weight.mul_(3.5)
-        model.fc2.weight.mul_(2.5)
+        model.get_parameter("fc1.weight").mul_(3.5)
+        model.get_parameter("fc2.weight").mul_(2.5)
     found = neoteny.diagnose(model, inputs)
     times = found.layers[0].weight_magnitude / found.layers[0].fresh.weight_magnitude  # pyright: ignore
     assert problems(found) == [f"The weights of fc1 are {times:.1f} times as large as a fresh copy's."]
@@ -100,7 +100,7 @@ def test_says_that_weights_have_grown(inputs: Tensor) -> None:
 def test_says_that_weights_outside_the_hidden_layers_have_grown(inputs: Tensor) -> None:
     model = mlp(10, 40, 30, 2)
     with torch.no_grad():
-        model.fc3.weight.mul_(1e3)
+        model.get_parameter("fc3.weight").mul_(1e3)
     found = neoteny.diagnose(model, inputs)
     assert len(problems(found)) == 1
     assert problems(found)[0].startswith("The model's weights are ")
@@ -139,7 +139,7 @@ def test_a_network_that_training_has_killed_gets_the_verdict() -> None:
 def test_the_advice_runs(inputs: Tensor) -> None:
     model = mlp(10, 40, 30, 2)
     with torch.no_grad():
-        model.fc2.bias[:10] = -1e3
+        model.get_parameter("fc2.bias")[:10] = -1e3
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     advice = next(s for s in neoteny.diagnose(model, inputs).verdict if s.startswith("Consider"))
     line = advice.partition(": ")[2].partition(" replaces")[0]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from neoteny.draws import rng
 from reference import philox
@@ -47,7 +48,7 @@ def test_philox_gives_the_known_answers(
     key=st.tuples(*[st.integers(0, 2**32 - 1)] * 2),
 )
 @settings(max_examples=200, deadline=None)
-def test_philox_equals_the_plain_integer_reference(counter: tuple[int, ...], key: tuple[int, ...]) -> None:
+def test_philox_equals_the_plain_integer_reference(counter: tuple[int, int, int, int], key: tuple[int, int]) -> None:
     c0, c1, c2, c3 = (word(value) for value in counter)
     words = rng.philox((c0, c1, c2, c3), (word(key[0]), word(key[1])))
     assert tuple(int(value) for value in words) == philox.philox4x32(counter, key)
@@ -166,13 +167,13 @@ def test_purposes_have_different_codes_that_never_change() -> None:
 @pytest.mark.parametrize("runs", [(), (3,)])
 def test_adding_normal_numbers_is_drawing_and_adding(runs: tuple[int, ...], dtype: torch.dtype) -> None:
     seeds = torch.arange(7, 7 + math.prod(runs)).reshape(runs)
-    scale = 0.3 if runs == () else torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    scale: Tensor | float = 0.3 if runs == () else torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
     start = torch.randn(*runs, 5, 9, dtype=dtype)
     added = start.clone()
     rng.add_normal(added, seeds, 2**33 + 5, "w", scale)
     rows = torch.arange(5).expand(*runs, 5)
     noise = rng.normal(seeds.unsqueeze(-1), 2**33 + 5, "w", rows, 9)
-    factor = scale if isinstance(scale, float) else scale.reshape(3, 1, 1)
+    factor = scale.reshape(3, 1, 1) if isinstance(scale, Tensor) else scale
     expected = start + (noise * factor).to(dtype)
     if dtype == torch.float64:
         assert torch.equal(added, expected)

@@ -192,9 +192,9 @@ def test_library_and_naive_reference_replace_the_same_units_and_learn_the_same_w
         assert replaced_now(plastic) == sorted(reference.replaced[-1]), step
 
     for number, name in enumerate(names):
-        linear = net.get_submodule(name)
-        np.testing.assert_allclose(linear.weight.detach().numpy(), reference.layers[number][0], rtol=0, atol=1e-9)
-        np.testing.assert_allclose(linear.bias.detach().numpy(), reference.layers[number][1], rtol=0, atol=1e-9)
+        weight, bias = net.get_parameter(f"{name}.weight"), net.get_parameter(f"{name}.bias")
+        np.testing.assert_allclose(weight.detach().numpy(), reference.layers[number][0], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(bias.detach().numpy(), reference.layers[number][1], rtol=0, atol=1e-9)
     for number, name in enumerate(names[:-1]):
         values = statistics_of(plastic)[name]
         np.testing.assert_array_equal(values["schedule"]["step"] - values["born"], reference.age[number])
@@ -273,13 +273,15 @@ def test_convolutions_agree_with_the_naive_reference(kind: str, utility: str, co
         "compensate": compensate,
         "count": count,
     }
-    modules = [twin.get_submodule(name) for name in twin.layer_names]
+    parameters = [
+        (twin.get_parameter(f"{name}.weight"), twin.get_parameter(f"{name}.bias")) for name in twin.layer_names
+    ]
     plastic = neoteny.attach(
         net, optimizers[0], neoteny.ContinualBackprop(**shared), example=torch.zeros(2, *shape), seed=5
     )
     reference = NaiveConvCBP(
         layer_names=twin.layer_names,
-        scales=[1 / math.sqrt(module.weight[0].numel()) for module in modules[:-1]],
+        scales=[1 / math.sqrt(weight[0].numel()) for weight, _ in parameters[:-1]],
         strides=twin.strides,
         paddings=twin.paddings,
         seed=5,
@@ -289,6 +291,7 @@ def test_convolutions_agree_with_the_naive_reference(kind: str, utility: str, co
     for step in range(500):
         x = torch.randn(3, *shape, generator=data) + 0.3
         target = torch.randn(3, 3, generator=data)
+        hidden: list[np.ndarray] = []
         for one, optimizer in zip((net, twin), optimizers, strict=True):
             optimizer.zero_grad()
             (one(x) - target).square().mean().backward()
@@ -298,8 +301,8 @@ def test_convolutions_agree_with_the_naive_reference(kind: str, utility: str, co
         plastic.step()
         velocity = optimizers[1].state
         # .numpy() shares memory, so the reference writes into the twin and into its optimizer
-        layers = [(m.weight.detach().numpy(), m.bias.detach().numpy()) for m in modules]
-        moments = [tuple(velocity[p]["momentum_buffer"].numpy() for p in (m.weight, m.bias)) for m in modules]
+        layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in parameters]
+        moments = [tuple(velocity[p]["momentum_buffer"].numpy() for p in pair) for pair in parameters]
         expected = reference.tick(hidden, layers, [moments])
         assert replaced_now(plastic) == sorted(expected, key=lambda pair: (twin.layer_names.index(pair[0]), pair[1])), (
             step

@@ -270,7 +270,7 @@ def test_weight_magnitude_by_hand() -> None:
 
 def test_biases_are_left_out_of_weights() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 1))
-    weights = [net[0].weight, net[2].weight]
+    weights = [net.get_parameter("0.weight"), net.get_parameter("2.weight")]
     assert metrics.weight_magnitude(net.parameters()) == metrics.weight_magnitude(weights)
     with pytest.raises(ValueError, match=r"biases do not count, got only shapes \[\(3,\)\]"):
         metrics.weight_magnitude(torch.ones(3))

@@ -15,7 +15,7 @@ LEARNING_RATE = 0.01
 # SparseAdam updates embeddings from sparse gradients, which no Linear or Conv layer has; LBFGS keeps a history of whole
 # updates, so that no single weight can be forgotten.
 REFUSED = {"SparseAdam", "LBFGS"}
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, Any] = {
     name: kind
     for name, kind in vars(torch.optim).items()
     if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
@@ -215,5 +215,5 @@ def test_state_made_in_the_constructor_is_known_too() -> None:
         optimizer.step()
         plastic.step()
     assert plastic.replaced == {"0": 6}  # all at once, just now
-    assert torch.equal(optimizer.state[model[0].weight]["total"], torch.full((6, 4), 0.5))
-    assert torch.equal(optimizer.state[model[2].weight]["total"], torch.full((2, 6), 0.5))
+    assert torch.equal(optimizer.state[model.get_parameter("0.weight")]["total"], torch.full((6, 4), 0.5))
+    assert torch.equal(optimizer.state[model.get_parameter("2.weight")]["total"], torch.full((2, 6), 0.5))

@@ -17,7 +17,7 @@ from neoteny.problems import PROBLEMS, Problem, SlowlyChangingRegression
 from neoteny.problems.data.synthetic import digits
 from neoteny.problems.draws import draw, draw_whole, shuffle
 from neoteny.problems.regression import slow_bits
-from support.problem_streams import CPU, SEEDS, SMALL, STREAMS, each_problem, equal
+from support.problem_streams import CPU, SEEDS, SMALL, STREAMS, each_problem, equal, opened
 
 IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
     "SlowlyChangingRegression": [
@@ -64,7 +64,7 @@ def test_every_problem_is_listed_under_its_own_name() -> None:
         assert kind.__name__ == name
         assert issubclass(kind, Problem)
         assert (kind.__doc__ or "").splitlines()[0].endswith(".")
-        assert kind(), "every field has a default"
+        assert kind(), "every field has a default"  # pyright: ignore[reportCallIssue]
 
 
 @each_problem
@@ -74,12 +74,12 @@ def test_a_problem_is_frozen_hashable_and_pickles(problem: Problem) -> None:
     again = pickle.loads(pickle.dumps(problem))
     assert again == problem
     assert hash(again) == hash(problem)
-    assert equal(again.open().plan(SEEDS, 2).batches(0, 3, CPU), problem.open().plan(SEEDS, 2).batches(0, 3, CPU))
+    assert equal(opened(again).plan(SEEDS, 2).batches(0, 3, CPU), opened(problem).plan(SEEDS, 2).batches(0, 3, CPU))
 
 
 @each_problem
 def test_shapes_and_types_are_those_of_the_contract(problem: Problem) -> None:
-    plan = problem.open().plan(SEEDS, 1)
+    plan = opened(problem).plan(SEEDS, 1)
     assert plan.steps == problem.steps_per_task
     inputs, targets = plan.batches(2, 7, CPU)
     batch = inputs.shape[2]
@@ -107,7 +107,7 @@ def test_shapes_and_types_are_those_of_the_contract(problem: Problem) -> None:
 
 @each_problem
 def test_an_empty_range_is_empty_and_one_outside_the_task_is_refused(problem: Problem) -> None:
-    plan = problem.open().plan(SEEDS, 0)
+    plan = opened(problem).plan(SEEDS, 0)
     assert len(plan.batches(4, 4, CPU)[0]) == 0
     for start, stop in ((-1, 2), (3, 2), (0, plan.steps + 1)):
         with pytest.raises(ValueError, match=f"<= {plan.steps}"):
@@ -116,7 +116,7 @@ def test_an_empty_range_is_empty_and_one_outside_the_task_is_refused(problem: Pr
 
 @each_problem
 def test_the_same_seed_gives_the_same_stream_and_another_seed_another(problem: Problem) -> None:
-    first, second = problem.open().plan(SEEDS, 3), problem.open().plan(SEEDS, 3)
+    first, second = opened(problem).plan(SEEDS, 3), opened(problem).plan(SEEDS, 3)
     assert equal(first.batches(0, 20, CPU), second.batches(0, 20, CPU))
     assert torch.equal(first.probe(9, CPU), second.probe(9, CPU))
     _, targets = first.batches(0, first.steps, CPU)
@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_stream_and_another_seed_another(problem: P
 
 @each_problem
 def test_batches_do_not_depend_on_how_the_range_is_cut(problem: Problem) -> None:
-    plan = problem.open().plan(SEEDS, 1)
+    plan = opened(problem).plan(SEEDS, 1)
     whole = plan.batches(0, plan.steps, CPU)
     cuts = [0, 1, 2, 5, 8, plan.steps - 3, plan.steps]
     parts = [plan.batches(start, stop, CPU) for start, stop in itertools.pairwise(cuts)]
@@ -135,7 +135,7 @@ def test_batches_do_not_depend_on_how_the_range_is_cut(problem: Problem) -> None
 
 @each_problem
 def test_a_run_does_not_depend_on_the_runs_beside_it_or_their_order(problem: Problem) -> None:
-    stream = problem.open()
+    stream = opened(problem)
     together = stream.plan(SEEDS, 2)
     inputs, targets = together.batches(0, 20, CPU)
     reordered = stream.plan(SEEDS[::-1], 2)
@@ -151,9 +151,9 @@ def test_a_run_does_not_depend_on_the_runs_beside_it_or_their_order(problem: Pro
 
 @each_problem
 def test_a_plan_does_not_need_those_before_it_and_tasks_differ(problem: Problem) -> None:
-    visited = problem.open()
+    visited = opened(problem)
     plans = [visited.plan(SEEDS, task) for task in range(5)]
-    straight = problem.open().plan(SEEDS, 4)
+    straight = opened(problem).plan(SEEDS, 4)
     assert equal(straight.batches(0, 20, CPU), plans[4].batches(0, 20, CPU))
     inputs = [plan.batches(0, 20, CPU)[0] for plan in plans]
     assert not any(torch.equal(a, b) for a, b in itertools.pairwise(inputs))
@@ -162,12 +162,12 @@ def test_a_plan_does_not_need_those_before_it_and_tasks_differ(problem: Problem)
 @each_problem
 def test_more_tasks_do_not_change_the_first_ones(problem: Problem) -> None:
     longer = dataclasses.replace(problem, tasks=problem.tasks + 7)
-    assert equal(problem.open().plan(SEEDS, 4).batches(0, 9, CPU), longer.open().plan(SEEDS, 4).batches(0, 9, CPU))
+    assert equal(opened(problem).plan(SEEDS, 4).batches(0, 9, CPU), opened(longer).plan(SEEDS, 4).batches(0, 9, CPU))
 
 
 @each_problem
 def test_probe_and_test_do_not_disturb_the_stream_and_probe_is_not_its_beginning(problem: Problem) -> None:
-    plan, disturbed = problem.open().plan(SEEDS, 1), problem.open().plan(SEEDS, 1)
+    plan, disturbed = opened(problem).plan(SEEDS, 1), opened(problem).plan(SEEDS, 1)
     disturbed.probe(7, CPU)
     disturbed.test(CPU)
     torch.rand(3)

@@ -124,7 +124,7 @@ def test_a_table_leaves_out_unfinished_runs_and_keeps_diverged_ones() -> None:
     table = tabulate(rows[(rows["seed"] != 1) | (rows["task"] < 2)])
     assert table.index.tolist() == [0, 2, 3]
     assert table.columns.tolist() == [0, 1, 2]
-    assert table.loc[2].isna().tolist() == [False, True, True]
+    assert table.isna().to_numpy()[1].tolist() == [False, True, True]
     assert tabulate(rows.iloc[:0]).empty
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from neoteny.report.palette import KNOWN, choose_colours, choose_keys, choose_lo
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 
 
-def make_chart(*series: Series, **options: bool) -> Chart:
+def make_chart(*series: Series, **options: Any) -> Chart:
     return Chart("Title", "x", "y", series, caption="Ten runs.", **options)
 
 

@@ -105,7 +105,7 @@ def test_an_unknown_loss_is_refused() -> None:
 def test_a_run_with_other_initial_weights_is_named() -> None:
     nets = [chain() for _ in range(3)]
     with torch.no_grad():
-        nets[2].get_submodule("0").weight.mul_(10)
+        nets[2].get_parameter("0.weight").mul_(10)
     with pytest.raises(ValueError, match="run 2, 0: the initial distribution"):
         neoteny.stack(nets, SGD(0.1), ContinualBackprop(), example=torch.zeros(1, 4))
     neoteny.stack(nets, SGD(0.1), ContinualBackprop(), example=torch.zeros(1, 4), trained=True)

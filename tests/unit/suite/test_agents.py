@@ -17,7 +17,7 @@ from neoteny.nets import MLP, ActorCritic
 from neoteny.problems import SlipperyAnt, SlowlyChangingRegression
 from neoteny.problems.problem import Problem, SimulationError, Worlds
 from neoteny.suite.environment import choose_device, open_problems
-from neoteny.suite.rl.agent import AgentTraining
+from neoteny.suite.rl.agent import AgentTraining, Experience
 from neoteny.suite.rl.episodes import Record
 from neoteny.suite.rl.ppo import PPO
 from neoteny.suite.session import Job
@@ -183,11 +183,16 @@ def test_it_records_what_the_learner_says_and_what_is_measured_of_every_task() -
     assert int(table["replaced"].sum()) == int(counts.sum()) > 0
 
 
-def test_steps_left_over_at_the_end_are_acted_but_not_learned_from() -> None:
+def test_steps_left_over_at_the_end_are_acted_but_not_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
     learned: list[int] = []
     training, _ = make_training(Slope())
     learn = training._learner.learn
-    training._learner.learn = lambda experience, k: learned.append(len(experience.rewards)) or learn(experience, k)
+
+    def count_and_learn(experience: Experience, iteration: int) -> dict[str, float]:
+        learned.append(len(experience.rewards))
+        return learn(experience, iteration)
+
+    monkeypatch.setattr(training._learner, "learn", count_and_learn)
     training.run(nothing)
     assert learned == [64] * 4  # of 288 steps
 

@@ -25,7 +25,7 @@ def test_networks_with_tied_weights_and_buffers_that_are_not_saved_can_be_measur
     class Odd(MLP):
         def __init__(self) -> None:
             super().__init__(4, [4, 4], 2)
-            self.fc2.weight = self.fc1.weight
+            self.get_submodule("fc2").register_parameter("weight", self.get_parameter("fc1.weight"))
             self.register_buffer("scale", torch.ones(1), persistent=False)
 
     runs = stack([Odd()], SGD(0.01))
@@ -35,7 +35,7 @@ def test_networks_with_tied_weights_and_buffers_that_are_not_saved_can_be_measur
 def test_dead_units_count_over_all_hidden_layers() -> None:
     module = MLP(2, [4, 2], 1)
     with torch.no_grad():
-        module.fc1.bias.copy_(torch.tensor([-100.0, -100.0, 100.0, 100.0]))
-        module.fc2.bias.copy_(torch.tensor([-1e4, 1e4]))
+        module.get_parameter("fc1.bias").copy_(torch.tensor([-100.0, -100.0, 100.0, 100.0]))
+        module.get_parameter("fc2.bias").copy_(torch.tensor([-1e4, 1e4]))
     runs = stack([module], SGD(0.01))
     assert measure(["dead_units"], runs, torch.rand(1, 20, 2))["dead_units"].item() == 0.5

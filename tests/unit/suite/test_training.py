@@ -14,6 +14,7 @@ import torch
 from neoteny.methods import SGD, Adam, ContinualBackprop
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet, PermutedMNIST
+from neoteny.problems.problem import Stream
 from neoteny.stacking.stack import stack
 from neoteny.suite.environment import open_problems
 from neoteny.suite.stacks import runs_of, stacks_of
@@ -27,7 +28,9 @@ from support.small_sweeps import CPU, NET, PROBLEM, make_sweep
 def train(sweep: Sweep) -> Training:
     """All runs of a sweep as one stack."""
     (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
-    training = Training(one, open_problems(sweep, None)[one.problem], CPU)
+    stream = open_problems(sweep, None)[one.problem]
+    assert isinstance(stream, Stream)
+    training = Training(one, stream, CPU)
     training.run(lambda: None)
     return training
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -253,7 +253,7 @@ def test_each_method_may_be_trained_by_another_path(
     pytest.importorskip("numba", reason="without numba there is one path alone")
     experiment, out = write_small(tmp_path / "small.py"), tmp_path / "out"
 
-    def find() -> dict[tuple[str, str], int]:
+    def find() -> dict[Hashable, int]:
         """The runs in the results by method and path."""
         parts = Results.open(out).parts()
         path = {one["run_id"]: one["configuration"]["kernel"] for part in parts for one in part["runs"]}

@@ -132,7 +132,8 @@ def train_until_replaced(
     for step in range(threshold + 1):
         optimizer.zero_grad()
         output = model(x)
-        sum(value.square().sum() for value in (output if isinstance(output, tuple) else [output])).backward()
+        outputs = output if isinstance(output, tuple) else (output,)
+        torch.stack([value.square().sum() for value in outputs]).sum().backward()
         optimizer.step()
         if step == threshold and before is not None:
             before()
@@ -186,7 +187,7 @@ def test_compensation_uses_the_running_mean_of_changing_data() -> None:
         weighted = 0.8 * weighted + 0.2 * F.relu(old[0](x)).mean(0)
         total = 0.8 * total + 0.2
     units = chosen_units(plastic)["0"]
-    expected = old[2].bias + old[2].weight[:, units] @ (weighted / total)[units]
+    expected = old.get_parameter("2.bias") + old.get_parameter("2.weight")[:, units] @ (weighted / total)[units]
     torch.testing.assert_close(model[2].bias, expected, rtol=0, atol=1e-14)
 
 
@@ -220,9 +221,9 @@ def test_the_output_does_not_depend_on_a_new_units_incoming_weights(name: str) -
         for group in plastic.wiring.groups:
             units = chosen_units(plastic)[group.name]
             for port in (*group.producers, *group.norms):
-                module = model.get_submodule(port.module)
-                module.weight[units] += torch.randn_like(module.weight[units])
-                module.bias[units] += 1.0
+                weight = model.get_parameter(f"{port.module}.weight")
+                weight[units] += torch.randn_like(weight[units])
+                model.get_parameter(f"{port.module}.bias")[units] += 1.0
     torch.testing.assert_close(outputs_of(model, x), before, rtol=0, atol=1e-14)
 
 
@@ -231,7 +232,7 @@ def test_new_incoming_weights_come_from_the_layers_initial_distribution() -> Non
     plastic = train_until_replaced(model, torch.randn(2, 50), torch.optim.SGD(model.parameters(), lr=0.0), rate=1.0)
     assert chosen_units(plastic)["0"] == list(range(400))
     bound = 1 / 50**0.5
-    weight = model[0].weight.detach()
+    weight = model.get_parameter("0.weight").detach()
     assert weight.abs().max() < bound
     assert abs(weight.mean()) < 5 * bound / 3**0.5 / weight.numel() ** 0.5
     assert abs(weight.std() / (bound / 3**0.5) - 1) < 0.02
@@ -326,12 +327,12 @@ def test_everything_of_a_reset_unit_is_reset_and_nothing_else_changes(name: str,
                         may_change[key][units] = True
                         assert (after[key][units] == (0.0 if "/" in key else value)).all(), key
         for consumer, repeat in consumers.items():
-            module = model.get_submodule(consumer)
+            module, weight = model.get_submodule(consumer), model.get_parameter(f"{consumer}.weight")
             rows_reset = chosen_units(plastic).get(consumer, [])
             if f"{consumer}.bias" in after:
                 may_change[f"{consumer}.bias"][:] = True  # compensation
             groups = getattr(module, "groups", 1)
-            outputs, width = module.weight.shape[0] // groups, module.weight.shape[1]
+            outputs, width = weight.shape[0] // groups, weight.shape[1]
             for unit in units:
                 block = unit * repeat // width
                 rows = slice(block * outputs, (block + 1) * outputs)
@@ -339,7 +340,7 @@ def test_everything_of_a_reset_unit_is_reset_and_nothing_else_changes(name: str,
                 for key in after:
                     if key.split("/")[0] == f"{consumer}.weight":
                         may_change[key][rows, columns] = True
-                        kept = torch.ones(module.weight.shape[0], dtype=torch.bool)
+                        kept = torch.ones(weight.shape[0], dtype=torch.bool)
                         if "/" not in key:
                             kept[rows_reset] = False  # a new unit of the next layer has new incoming weights
                         inside = torch.zeros_like(kept)
@@ -353,7 +354,7 @@ def test_everything_of_a_reset_unit_is_reset_and_nothing_else_changes(name: str,
 def test_a_consumer_without_bias_is_not_compensated_and_the_printout_says_so() -> None:
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3, bias=False))
     plastic = train_until_replaced(model, torch.randn(4, 4), torch.optim.SGD(model.parameters(), lr=0.0))
-    assert not model[2].weight[:, chosen_units(plastic)["0"]].any()
+    assert not model.get_parameter("2.weight")[:, chosen_units(plastic)["0"]].any()
     assert "no bias to compensate in 2" in str(plastic)
 
 
@@ -366,13 +367,18 @@ def test_a_simultaneous_reset_of_adjacent_layers_compensates_each_from_its_own_o
     with torch.no_grad():
         h1 = F.relu(old[0](x)).mean(0)
         h2 = F.relu(old[2](F.relu(old[0](x)))).mean(0)
-        bias = old[2].bias + old[2].weight[:, first] @ h1[first]
+        bias = old.get_parameter("2.bias") + old.get_parameter("2.weight")[:, first] @ h1[first]
         bias[second] = 0.0
         torch.testing.assert_close(model[2].bias, bias, rtol=0, atol=1e-14)
         torch.testing.assert_close(
-            model[4].bias, old[4].bias + old[4].weight[:, second] @ h2[second], rtol=0, atol=1e-14
+            model.get_parameter("4.bias"),
+            old.get_parameter("4.bias") + old.get_parameter("4.weight")[:, second] @ h2[second],
+            rtol=0,
+            atol=1e-14,
         )
         kept = [unit for unit in range(5) if unit not in second]
-        assert not model[2].weight[kept][:, first].any()
-        assert model[2].weight[second].all()  # the new units' own incoming weights, those from new units included
-        assert not model[4].weight[:, second].any()
+        assert not model.get_parameter("2.weight")[kept][:, first].any()
+        assert model.get_parameter("2.weight")[
+            second
+        ].all()  # the new units' own incoming weights, those from new units included
+        assert not model.get_parameter("4.weight")[:, second].any()

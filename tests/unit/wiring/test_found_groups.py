@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.wiring.trace import find, trace
 from neoteny.wiring.wiring import WiringError
-from support.wiring_checks import checked, outline
+from support.wiring_checks import checked, features_of, outline
 from support.wiring_models import (
     ActorCritic,
     Branches,
@@ -41,7 +41,7 @@ def _seed_and_one_thread() -> Iterator[None]:
 
 
 def maps(group: UnitGroup) -> dict[str, list[list[int]]]:
-    return {port.module: port.features.tolist() for port in group.consumers}
+    return {port.module: features_of(port).tolist() for port in group.consumers}
 
 
 def run(units: int, repeat: int = 1, start: int = 0) -> list[list[int]]:
@@ -132,7 +132,7 @@ def test_batch_norm_before_and_after_the_activation() -> None:
     assert outline(checked(pooled, torch.randn(3, 1, 4, 4))) == [(["0"], ["2"], ["5"], "5")]
     wiring = checked(late, torch.randn(3, 1, 4, 4))
     assert outline(wiring) == [(["0"], ["2", "5"], ["6"], "5")]
-    assert wiring.groups[0].norms[1].features.tolist() == run(4, 4)
+    assert features_of(wiring.groups[0].norms[1]).tolist() == run(4, 4)
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(6), nn.RMSNorm(6), nn.GroupNorm(2, 6), nn.GroupNorm(1, 6)])
@@ -214,7 +214,7 @@ def test_gated_products() -> None:
     declared = UnitGroup(["fc", Port("fc", offset=6)], ["head"])
     assert declared.declaration() in str(caught.value)
     wiring = checked(Gated(), torch.randn(3, 4), groups=[declared])
-    assert [port.features.flatten().tolist() for port in wiring.groups[0].producers] == [
+    assert [features_of(port).flatten().tolist() for port in wiring.groups[0].producers] == [
         list(range(6)),
         list(range(6, 12)),
     ]
@@ -223,7 +223,7 @@ def test_gated_products() -> None:
 def test_rows_of_one_layer_that_go_to_different_places() -> None:
     wiring = checked(Chunked(), torch.randn(3, 4))
     assert [maps(g) for g in wiring] == [{"a": run(6)}, {"b": run(4)}]
-    assert [g.producers[0].features.flatten().tolist() for g in wiring] == [list(range(6)), list(range(6, 10))]
+    assert [features_of(g.producers[0]).flatten().tolist() for g in wiring] == [list(range(6)), list(range(6, 10))]
     assert [g.name for g in wiring] == ["fc", "fc[6:10]"]
 
 
@@ -233,7 +233,7 @@ def test_rows_that_nobody_consumes() -> None:
             return self.fc3(F.relu(self.fc2(F.pad(F.relu(self.fc1(x))[:, :4], (0, 3)))))
 
     wiring = checked(Cropped(), torch.randn(3, 5))
-    assert wiring.groups[0].producers[0].features.flatten().tolist() == [0, 1, 2, 3]
+    assert features_of(wiring.groups[0].producers[0]).flatten().tolist() == [0, 1, 2, 3]
     assert wiring.left_out["fc1[4:7]"] == "nothing consumes these rows"
 
 

@@ -31,9 +31,13 @@ def _seed_and_one_thread() -> Iterator[None]:
 
 
 def test_examples_as_tuple_and_dict() -> None:
-    class Two(FunctionalMLP):
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = FunctionalMLP()
+
         def forward(self, x: Tensor, scale: Tensor, *, flip: bool = False) -> Tensor:
-            return super().forward(x * scale) * (-1 if flip else 1)
+            return self.inner(x * scale) * (-1 if flip else 1)
 
     x, scale = torch.randn(3, 5), torch.ones(5)
     assert len(checked(Two(), (x, scale))) == 2

@@ -23,7 +23,7 @@ OPTIONS = {"simulator": "mujoco", "period_steps": 70, "episode_steps": 60}
 @pytest.fixture
 def stock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     try:
-        import imageio  # noqa: F401
+        import imageio  # noqa: F401 # pyright: ignore[reportMissingImports]
     except ImportError:  # gymnasium imports it to render, which nobody does here
         monkeypatch.setitem(sys.modules, "imageio", types.ModuleType("imageio"))
     env = gymnasium.make("Ant-v5", include_cfrc_ext_in_observation=False, contact_cost_weight=0.0).unwrapped

@@ -201,12 +201,13 @@ def test_the_later_version_is_another_simulator_range_and_period() -> None:
 def test_a_state_that_was_loaded_is_what_is_saved_again(make: Any) -> None:
     env = make()
     env.reset(seed=3)
+    state = env.state_dict()
     for action in actions(40, seed=1):
         env.step(action)
         state = env.state_dict()
         env.load_state_dict(state)
         assert env.state_dict() == state
-    env.step(action)
+    env.step(REST)
     assert env.state_dict() != state
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neoteny.problems import PROBLEMS, ContinualImageNet, Problem
-from support.problem_streams import CPU, SEEDS, each_problem, equal
+from support.problem_streams import CPU, SEEDS, each_problem, equal, opened
 from support.shared_data import SHARED
 
 
@@ -85,7 +85,7 @@ def test_only_continual_imagenet_tells_the_task() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @each_problem
 def test_a_gpu_gives_the_same_numbers(problem: Problem) -> None:
-    plan = problem.open().plan(SEEDS, 1)
+    plan = opened(problem).plan(SEEDS, 1)
     cuda = torch.device("cuda", 0)
     inputs, targets = plan.batches(0, 20, cuda)
     assert inputs.device == targets.device == cuda

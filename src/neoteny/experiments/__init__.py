@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from neoteny.experiments import old_names
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -133,6 +135,7 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
 
 
 def _import_file(path: Path, folder: str) -> ModuleType:
+    old_names.install()
     name = f"neoteny_experiment_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

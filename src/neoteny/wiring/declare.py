@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import kind_of, unwritable, width_in, width_out
-from neoteny.wiring.classify import group_notes
+from neoteny.wiring.families import group_notes
 from neoteny.wiring.modules import first_name
 from neoteny.wiring.probe import Probe, record
 from neoteny.wiring.read_point import find_read_point

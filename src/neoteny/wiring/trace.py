@@ -1,7 +1,8 @@
 """trace: find the groups of hidden units in any module.
 
-The flow: run the model once on an example (`sandbox.py`), probe which layers consume which units (`probe.py`), sort
-every layer into a group, left out or refused (`classify.py`), and check each group (`verify.py`). `attachment/` and
+The flow: run the model once on an example (`sandbox.py`), probe which layers consume which units (`probe.py`,
+`evidence.py`), sort every layer into a group, left out or refused (`classify.py`, `families.py`), and check each group
+(`verify.py`). `attachment/` and
 `stacking/` bind the result to live tensors. Nothing is guessed: a layer that is not understood is refused by name, with
 the declaration to pass instead.
 """
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from torch import nn
 
 from neoteny.layers.groups import UnitGroup
-from neoteny.wiring.classify import Classifier
+from neoteny.wiring.classify import classify
 from neoteny.wiring.declare import declare
 from neoteny.wiring.modules import first_name, unwrap
 from neoteny.wiring.probe import record
@@ -98,6 +99,4 @@ def find(
         raise TypeError(f"leave_out must be a list of module names; got the string {leave_out!r}.")
     leave_out = [first_name(model, name, "leave_out") for name in leave_out]
     with Sandbox(model, example) as sandbox:
-        classifier = Classifier(record(sandbox), leave_out, accept=norm == "accept", frozen=frozen)
-        groups = classifier.groups()
-    return Wiring(tuple(groups), classifier.left_out, classifier.refused, classifier.guesses, classifier.avoidable)
+        return classify(record(sandbox), leave_out, accept=norm == "accept", frozen=frozen)

@@ -1,0 +1,155 @@
+"""Evidence: what every layer of a model reaches, found by passes of the probe, before any layer is sorted.
+
+Before this: `probe.py`; after it: `classify.py` sorts the layers one by one, `families.py` forms the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from neoteny.layers.groups import UnitGroup
+from neoteny.layers.kinds import unwritable
+from neoteny.wiring.probe import Pass, Probe
+from neoteny.wiring.sandbox import leaves, map_tensors
+
+
+class Evidence:
+    """What the layers of one model reach, and the reasons collected so far.
+
+    Args:
+        probe: the recording to work with.
+        leave_out: names of layers, or of modules that hold layers, that must not become groups.
+        frozen: leave out layers whose parameters do not require gradients.
+
+    Attributes:
+        left_out, refused: layers that cannot be in a group, each with the reason.
+        guesses: declarations to start from, for refused layers.
+        avoidable: whether it is enough to leave the refused layers out.
+        bases: what each layer's units reach.
+        lost: what they reach where NaN does not.
+        foreign: what the inputs, embeddings and opaque modules reach.
+        noted: what parameters of custom modules reach.
+    """
+
+    def __init__(self, probe: Probe, leave_out: list[str], *, frozen: bool) -> None:
+        self.probe = probe
+        self.model = probe.sandbox.model
+        self.leave_out = {
+            name for name in probe.watched for chosen in leave_out if name == chosen or name.startswith(f"{chosen}.")
+        }
+        self.unwritable = unwritable(self.model, frozen=frozen)
+        for name, keys in probe.outside.items():
+            self.unwritable.setdefault(name, f"its {' and '.join(sorted(keys))} is also used outside its own forward")
+        self.left_out: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.guesses: dict[str, str] = {}
+        self.avoidable = True
+        self.bases: dict[str, Pass] = {}
+        self.lost: dict[str, dict[str, Tensor]] = {}
+        self.foreign: dict[str, Pass] = {}
+        self.noted: dict[str, Pass] = {}
+
+    def gather(self) -> bool:
+        """Run the passes; False if the model has no single wiring to find."""
+        if not self._steady():
+            return False
+        for name in self.probe.named("boundary"):
+            self._reach(name)
+        if self.refused and not self.avoidable:
+            return False
+        self._reach_foreign()
+        return True
+
+    @property
+    def open_layers(self) -> list[str]:
+        """Layers that are neither left out nor refused so far, in the order of their calls."""
+        return [name for name in self.bases if name not in self.left_out and name not in self.refused]
+
+    def consumers(self, seen: Pass) -> dict[str, Tensor]:
+        """The Linear and Conv modules that a pass reached, each with its features."""
+        return {sink: hit for sink, hit in seen.hits.items() if self.probe.watched[sink][1] == "boundary"}
+
+    def norms(self, seen: Pass) -> list[str]:
+        """The norms that a pass reached."""
+        return [sink for sink in seen.hits if self.probe.watched[sink][1] == "norm"]
+
+    def refuse(self, name: str, reason: str, consumers: Iterable[str] = ()) -> None:
+        """Refuse a layer; with known consumers, also note a declaration to start from."""
+        self.refused[name] = reason
+        known = [sink for sink in consumers if self.probe.watched[sink][1] == "boundary"]
+        if known:
+            self.guesses[name] = UnitGroup([name], known).declaration()
+
+    def class_name(self, name: str) -> str:
+        """The class of a watched module."""
+        return type(self.probe.module(name)).__name__
+
+    def _steady(self) -> bool:
+        """Refuse a model whose calls depend on the data or on the mode, and layers that are not called exactly once."""
+        probe = self.probe
+        for name, (_, kind) in probe.watched.items():
+            if kind != "boundary":
+                continue
+            if name in self.leave_out:
+                self.left_out[name] = "left out on request"
+            elif probe.calls[name] == 0:
+                used = f" ({self.unwritable[name]})" if name in probe.outside else ""
+                self.refused[name] = f"the example never calls it{used}, so its place is not known"
+            elif probe.calls[name] > 1:
+                self.refused[name] = f"it is called {probe.calls[name]} times in one forward pass"
+        example = probe.sandbox.example
+        floats = [leaf for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+        if floats:
+            for change in (torch.neg, torch.zeros_like, lambda tensor: torch.full_like(tensor, torch.nan)):
+                changed = map_tensors(lambda t, change=change: change(t) if t.is_floating_point() else t, example)
+                self._compare_calls(probe.listen(example=changed))
+        training = probe.listen(training=True)
+        if training is not None and set(training) != set(probe.order):
+            for name in set(training) ^ set(probe.order):
+                self.refused[name] = "it is called in one of training and evaluation mode only"
+            self.avoidable = False
+        return self.avoidable
+
+    def _compare_calls(self, order: list[str] | None) -> None:
+        if order is None or order == self.probe.order:
+            return
+        first = next((a or b for a, b in _zip_longest(order, self.probe.order) if a != b), "")
+        self.refused[first] = "data-dependent control flow: whether and when it is called depends on the values"
+        self.avoidable = False
+
+    def _reach(self, name: str) -> None:
+        base = self.probe.taint(name)
+        moved = [] if self.probe.calls[name] > 1 else self.probe.move(name)
+        for p in (base, *moved):
+            if p.error is None:
+                self._compare_calls(p.order)
+        self.bases[name] = base
+        if not moved or moved[1].error is not None:
+            return
+        hits = moved[1].hits
+        if base.error is not None:  # finite values pass where NaN was rejected: what they reach is shared as well
+            _add_hits(base, hits)
+        lost = {sink: f for sink, f in hits.items() if (f & ~base.hits.get(sink, torch.zeros_like(f))).any()}
+        if lost:
+            self.lost[name] = hits
+        base.leaked |= moved[1].leaked
+
+    def _reach_foreign(self) -> None:
+        self.foreign["the model's input"] = self.probe.taint_inputs()
+        for name in self.probe.named("opaque"):
+            self.foreign[f"{name} ({self.class_name(name)})"] = self.probe.taint(name)
+        if self.probe.loose and self.probe.taint_parameters(list(self.probe.loose)).hits:
+            self.noted = {name: self.probe.taint_parameters([name]) for name in self.probe.loose}
+
+
+def _add_hits(seen: Pass, hits: dict[str, Tensor]) -> None:
+    for sink, features in hits.items():
+        seen.hits[sink] = seen.hits.get(sink, torch.zeros_like(features)) | features
+
+
+def _zip_longest(left: list[str], right: list[str]) -> list[tuple[str, str]]:
+    size = max(len(left), len(right))
+    return list(zip(left + [""] * (size - len(left)), right + [""] * (size - len(right)), strict=True))

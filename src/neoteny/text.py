@@ -1,4 +1,4 @@
-"""Plain-text tables for the terminal, and the hint on a misspelt name."""
+"""Plain-text tables for the terminal, the hint on a misspelt name, and the check of whole numbers."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_whole(owner: object, **least: int) -> None:
+    """Raise unless fields of an object are whole numbers of at least the given value: `check_whole(self, tasks=1)`."""
+    for name, lowest in least.items():
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise ValueError(
+                f"{type(owner).__name__}: {name} must be a whole number of at least {lowest}; got {value!r}."
+            )
 
 
 def _is_number(text: str) -> bool:

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 import neoteny
+from neoteny.text import nearest
 
 SUITE = ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2", "rich", "PIL", "numba")
 
@@ -63,5 +64,5 @@ def _unknown_parameter(text: str) -> str | None:
         thing = getattr(home, name, None)
         if thing is not None:
             known = list(inspect.signature(thing).parameters)
-            return f"{name} has no parameter {argument!r}.{sweep.nearest(argument, known)} It takes {', '.join(known)}."
+            return f"{name} has no parameter {argument!r}.{nearest(argument, known)} It takes {', '.join(known)}."
     return None

@@ -27,8 +27,9 @@ from neoteny.suite.stacks import Run, remaining_stacks, runs_of
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped
 from neoteny.suite.store.results import Results
-from neoteny.suite.sweep import Sweep, nearest
+from neoteny.suite.sweep import Sweep
 from neoteny.suite.worker import Worker
+from neoteny.text import nearest
 
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from neoteny.suite.sweep import SCALES, Chosen, nearest
+from neoteny.suite.sweep import SCALES, Chosen
+from neoteny.text import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

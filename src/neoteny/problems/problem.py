@@ -154,16 +154,6 @@ class Problem(ABC):
         return self.performance != "error"
 
 
-def check_whole(problem: Problem, **least: int) -> None:
-    """Raise unless fields are whole numbers of at least the given value: `check_whole(self, tasks=1)`."""
-    for name, lowest in least.items():
-        value = getattr(problem, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-            raise ValueError(
-                f"{type(problem).__name__}: {name} must be a whole number of at least {lowest}; got {value!r}."
-            )
-
-
 def check_range(plan: Plan, start: int, stop: int) -> None:
     """Raise unless a range of updates lies inside the task."""
     if not 0 <= start <= stop <= plan.steps:

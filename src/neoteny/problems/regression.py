@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from neoteny.problems.draws import draw, draw_whole
-from neoteny.problems.problem import Plan, Problem, Stream, check_range, check_whole
+from neoteny.problems.problem import Plan, Problem, Stream, check_range
+from neoteny.text import check_whole
 
 _MOST_RANDOM_BITS = 32  # one word of the generator per example
 _MOST_TABLED_BITS = 10  # up to here all inputs of a task are laid out once, and examples are looked up

@@ -13,7 +13,8 @@ import torch
 import neoteny
 from neoteny.problems.problem import Problem, Source
 from neoteny.suite.measures import check_measures
-from neoteny.suite.sweep import Sweep, nearest
+from neoteny.suite.sweep import Sweep
+from neoteny.text import nearest
 
 KERNELS = ("auto", "reference")
 DEVICES = ("auto", "cpu", "cuda")

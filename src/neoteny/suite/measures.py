@@ -20,7 +20,7 @@ from neoteny import metrics
 from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
 from neoteny.stacking.forward import ELEMENTWISE
 from neoteny.stacking.stack import Stack
-from neoteny.suite.sweep import nearest
+from neoteny.text import nearest
 
 _CHUNK_BYTES = 2**29  # of a layer's activations on a GPU, where small networks are measured together
 _SPREAD = -7046029254386353131  # 2**64 over the golden ratio, as a signed number: its multiples have no pattern

@@ -16,7 +16,7 @@ from torch import nn
 
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem, Worlds
-from neoteny.text import nearest
+from neoteny.text import check_whole, nearest
 
 if TYPE_CHECKING:
     from neoteny.suite.rl.agent import AgentTraining
@@ -192,10 +192,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", tuple(self.settings))
-        for name in ("runs", "measure_every", "probe_examples", "stack_size", "points_per_task"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"Sweep: {name} must be a whole number of at least 1; got {value!r}.")
+        check_whole(self, runs=1, measure_every=1, probe_examples=1, stack_size=1, points_per_task=1)
         if not self.settings:
             raise ValueError("Sweep: settings is empty; an experiment needs at least one.")
         for setting in self.settings:

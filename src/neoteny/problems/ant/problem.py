@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from neoteny.problems.ant.friction import check_change, check_first, check_range
 from neoteny.problems.ant.simulators import find_simulator
-from neoteny.problems.problem import Problem, Worlds, check_whole
+from neoteny.problems.problem import Problem, Worlds
+from neoteny.text import check_whole
 
 if TYPE_CHECKING:
     from neoteny.problems.ant.env import SlipperyAntEnv

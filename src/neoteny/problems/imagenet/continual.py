@@ -26,7 +26,8 @@ from torch import Tensor
 from neoteny.problems.data.pixels import MIDDLE, PIXEL
 from neoteny.problems.draws import shuffle
 from neoteny.problems.imagenet.classes import ClassSource, open_source
-from neoteny.problems.problem import Plan, Problem, Stream, check_range, check_whole
+from neoteny.problems.problem import Plan, Problem, Stream, check_range
+from neoteny.text import check_whole
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from torch import Tensor
 from neoteny.problems.data.pixels import PIXEL
 from neoteny.problems.draws import draw_whole, shuffle
 from neoteny.problems.mnist.images import DigitImages, open_digits
-from neoteny.problems.problem import Plan, Problem, Stream, check_range, check_whole
+from neoteny.problems.problem import Plan, Problem, Stream, check_range
+from neoteny.text import check_whole
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from neoteny.stacking.stack import Stack, stack
 from neoteny.suite.rl.agent import AgentTraining, Experience
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.sweep import Agent, Setting
+from neoteny.text import check_whole
 
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 _MOST_LOG_RATIO = 60.0  # above, an infinite ratio would make a gradient nan that clipping sets to zero
@@ -67,10 +68,7 @@ class PPO(Agent):
     clip: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("iteration_steps", "epochs", "minibatch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"PPO: {name} must be a whole number of at least 1; got {value!r}.")
+        check_whole(self, iteration_steps=1, epochs=1, minibatch=1)
         if self.iteration_steps % self.minibatch:
             raise ValueError(
                 f"PPO: minibatch must divide iteration_steps, so that every step counts alike; got {self.minibatch} "

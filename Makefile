@@ -1,4 +1,4 @@
-# make demo | test | grid | lint | bench | clean. The first of them builds .venv; changing the requirements rebuilds it.
+# make demo | test | coverage | grid | lint | bench | clean. The first of them builds .venv; changed requirements rebuild it.
 PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
@@ -9,17 +9,20 @@ ifneq ($(wildcard ../shared/data),)
 export NEOTENY_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow grid lint format bench clean
+.PHONY: demo test test-slow coverage grid lint format bench clean
 
 demo: $(STAMP)
 	$(BIN)/neoteny run examples/demo.py --out results/demo
 	$(BIN)/neoteny report results/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+coverage: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered
 
 grid: $(STAMP)
 	PYTHONPATH=src:tests $(BIN)/python tests/support/kernel_grid.py --jobs $(JOBS) $(GRID)
@@ -47,6 +50,6 @@ $(STAMP): requirements.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.egg-info' -type d -prune -exec rm -rf {} +

@@ -6,7 +6,8 @@ with `auto=True`, the optimizer's post-step hook) lets every method act after th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -16,88 +17,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neoteny.attachment.hooks import Recorder, StepWatch, refuse_called
+from neoteny.attachment.module_view import ModuleView
 from neoteny.attachment.summary import summarize
-from neoteny.draws.initial import Declared, check_spread, declared_distributions
+from neoteny.draws.initial import Declared
 from neoteny.layers.groups import UnitGroup
-from neoteny.layers.ports import Region
-from neoteny.methods.method import Method, State, move_nested
-from neoteny.methods.saved_state import SAVE_VERSION, check_saved, describe_methods, snapshot
+from neoteny.methods.chain import Chain
+from neoteny.methods.method import BoundaryData, Method
+from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.optim.state import OptimizerState
-from neoteny.units.view import LiveGroup, View
+from neoteny.units.bind import bind_groups, check_initial, find_groups
+from neoteny.units.view import LiveGroup
 from neoteny.wiring.modules import unwrap
-from neoteny.wiring.trace import Norm, trace
+from neoteny.wiring.trace import Norm
 from neoteny.wiring.wiring import Wiring
+
+Loss = Callable[[Any, Any], Tensor]
 
 # Weak on both sides: hooks keep an attachment alive, and a copied or saved model carries nothing of it.
 _ATTACHED: WeakKeyDictionary[nn.Module, WeakSet[Attachment]] = WeakKeyDictionary()
-
-
-class ModuleView(View):
-    """The live tensors of one module and the state of its optimizer."""
-
-    def __init__(self, model: nn.Module, state: OptimizerState, groups: Sequence[LiveGroup], seed: int) -> None:
-        super().__init__()
-        self.runs = ()
-        self.groups = groups
-        self.activations = {}
-        self.optimizer_state = state
-        self._model = model
-        self._optimizer = optimizer = state.optimizer
-        self._group_parameters: dict[str, list[str]] = {}
-        self._modules = dict(model.named_modules())
-        self._owners = {name: self._owner(name) for group in groups for name in group.tensors()}
-        self._first = optimizer.param_groups[0]["params"][0]
-        self.seeds = torch.tensor(seed, dtype=torch.int64, device=self._first.device)
-
-    @property
-    def parameters(self) -> Mapping[str, Tensor]:
-        """Every parameter that is trainable now and that the optimizer owns now: users freeze, unfreeze and add."""
-        owned = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
-        named = self._model.named_parameters()
-        return {name: value for name, value in named if value.requires_grad and id(value) in owned}
-
-    def tensor(self, name: str) -> Tensor:
-        """A parameter or buffer of a group, looked up anew: a user may have replaced or moved it."""
-        module, key = self._owners[name]
-        value = module._parameters.get(key)
-        value = module._buffers.get(key) if value is None else value
-        if value is None:
-            raise ValueError(
-                f"{name} is no longer a parameter of its module: it was re-parametrised or removed after attach. Call "
-                "plastic.detach() and attach again."
-            )
-        return value
-
-    def trainable(self, group: LiveGroup) -> bool:
-        """Whether no parameter of the group was frozen since attach."""
-        return all(self.tensor(name).requires_grad for name in self._parameters_of(group))
-
-    def _parameters_of(self, group: LiveGroup) -> list[str]:
-        if group.name not in self._group_parameters:
-            names = [name for name in group.tensors() if self._owners[name][1] in self._owners[name][0]._parameters]
-            self._group_parameters[group.name] = names
-        return self._group_parameters[group.name]
-
-    def gradient(self, name: str) -> Tensor | None:
-        """The gradient in the parameter's `.grad`."""
-        return self._model.get_parameter(name).grad
-
-    def device(self) -> torch.device:
-        """Where the model is now."""
-        return self._first.device
-
-    def gradient_scale(self) -> float | Tensor:
-        """The loss scale, while a fused optimizer still has to divide by it."""
-        scale = getattr(self._optimizer, "grad_scale", None)
-        return 1.0 if scale is None else scale
-
-    def clear_state(self, region: Region) -> None:
-        """Reset the torch optimizer's state for these elements."""
-        self.optimizer_state.clear(self.tensor(region.name), region)
-
-    def _owner(self, name: str) -> tuple[nn.Module, str]:
-        module, _, key = name.rpartition(".")
-        return self._modules[module], key
 
 
 def attach(
@@ -158,25 +95,15 @@ def attach(
     wiring: Wiring | None = None
     live: list[LiveGroup] = []
     if any(method.needs_units for method in methods):
-        if example is None:
-            raise ValueError("attach needs example=..., a batch the model accepts, to find its hidden units.")
-        wiring = trace(inner, example, groups=groups, leave_out=leave_out, norm=norm)
+        wiring = find_groups("attach", inner, example, groups, leave_out, norm)
         wiring = _owned_groups(wiring, inner, state_of)
-        modules = dict(inner.named_modules())
-        declared = declared_distributions(inner, init)
-        live = [LiveGroup(group, modules, declared) for group in wiring.groups]
-        for group in live:
-            for port, distribution in zip(group.producers, group.initial, strict=True):
-                if not trained:
-                    check_spread(port.module, modules[port.module], distribution)
-                state_of.prepare(inner.get_parameter(port.weight))
-                if port.bias is not None:
-                    state_of.prepare(inner.get_parameter(port.bias))
-            for port in group.consumers:
-                state_of.prepare(inner.get_parameter(port.weight))
+        live = bind_groups(inner, wiring, init)
+        if not trained:
+            check_initial(live, inner)
+        _prepare(state_of, live, inner)
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
-    view = ModuleView(inner, state_of, live, seed)
+    view = ModuleView(inner, state_of, live, seed, init)
     return Attachment(inner, optimizer, methods, view, wiring, auto=auto, trained=trained)
 
 
@@ -205,9 +132,10 @@ class Attachment:
         self.auto = auto
         self.trained = trained
         self.view = view
-        self._states: list[State] = [method.init(view) for method in methods]
-        self._recorder = Recorder(model, [name for method in methods for name in method.reads(view)])
+        self._chain = Chain(methods, view)
+        self._recorder = Recorder(model, self._chain.reads(), self._chain.reads_gradients())
         view.activations = self._recorder.inputs
+        view.input_gradients = self._recorder.gradients
         after = self._tick if auto else self._recorder.forget_excess
         self._watch = StepWatch(optimizer, self._before_update, after, auto=auto)
         self._model = model
@@ -222,12 +150,11 @@ class Attachment:
     @property
     def replaced(self) -> dict[str, int]:
         """How many units of each group were replaced so far."""
-        counts: dict[str, int] = {}
-        for state in self._states:
-            for group in self.view.groups:
-                if group.name in state and "replaced" in state[group.name]:
-                    counts[group.name] = counts.get(group.name, 0) + int(state[group.name]["replaced"].sum())
-        return counts
+        return {name: int(count) for name, count in self._chain.counts().items()}
+
+    def observe(self, loss: Tensor) -> None:
+        """Tell the methods that ask for it the training loss, before `optimizer.step()`."""
+        self.view.loss = loss.detach()
 
     def step(self) -> None:
         """Let every method act, after `optimizer.step()`.
@@ -247,10 +174,50 @@ class Attachment:
         else:
             self._recorder.clear()
 
-    def task_boundary(self) -> None:
-        """Tell the methods that ask for it that a new task begins."""
-        for method, state in zip(self.methods, self._states, strict=True):
-            method.task_boundary(self.view, state)
+    def task_boundary(self, data: Iterable[tuple[Any, Any]] | None = None, loss: Loss | None = None) -> None:
+        """Tell the methods that ask for it that a new task begins.
+
+        Args:
+            data: batches (inputs, targets) of the new task, for methods that look at it.
+            loss: a function of (outputs, targets), needed with `data`.
+        """
+        if data is None:
+            self._chain.task_boundary(None)
+            return
+        if loss is None:
+            raise ValueError("task_boundary(data=...) also needs loss=..., a function of (outputs, targets).")
+        criterion = loss
+
+        def gradients(inputs: Any, targets: Any) -> dict[str, Tensor]:
+            parameters = self.view.parameters
+            with torch.enable_grad(), self._recorder.paused():
+                value = criterion(self._model(inputs), targets)
+                found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+            return {name: each for name, each in zip(parameters, found, strict=True) if each is not None}
+
+        self._chain.task_boundary(BoundaryData(data, gradients))
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        """The model with the weights to evaluate with (averages, say); what was trained is put back at the end.
+
+        Without a method that keeps such weights nothing changes. The model's mode is the caller's business.
+
+        Example:
+            with plastic.evaluating() as model:
+                accuracy = test(model)
+        """
+        tensors = {name: self.view.tensor(name) for name in self._chain.evaluation()}
+        with torch.no_grad():
+            kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+            for name, value in self._chain.evaluation().items():
+                tensors[name].copy_(value)
+        try:
+            yield self._model
+        finally:
+            with torch.no_grad():
+                for name, value in kept.items():
+                    tensors[name].copy_(value)
 
     def detach(self) -> None:
         """Remove every hook; the model and its optimizer go on as they are."""
@@ -263,15 +230,7 @@ class Attachment:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a bit-identical continuation needs besides the model's and the optimizer's own."""
-        return {
-            "version": SAVE_VERSION,
-            "seed": self.seed,
-            "groups": {group.name: group.units for group in self.view.groups},
-            "methods": describe_methods(self.methods),
-            "states": [
-                snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)
-            ],
-        }
+        return {"version": SAVE_VERSION, "seed": self.seed, **self._chain.saved()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict()`.
@@ -280,13 +239,14 @@ class Attachment:
             ValueError: the state is of another model or of other methods; nothing is changed then.
         """
         check_saved(state, self.state_dict())
+        self._chain.rebuild(state)
+        check_shapes(state, self.state_dict())
         self.view.seeds.fill_(state["seed"])
-        for method, mine, saved in zip(self.methods, self._states, state["states"], strict=True):
-            method.restore(self.view, mine, saved)
+        self._chain.restore(state)
         self._recorder.clear()
 
     def __str__(self) -> str:
-        return summarize(self.methods, self._states, self.view, self.wiring, self.seed, self.trained)
+        return summarize(self._chain, self.wiring, self.seed, self.trained)
 
     def _has_no_gradients(self) -> bool:
         return all(parameter.grad is None for parameter in self._model.parameters())
@@ -296,23 +256,19 @@ class Attachment:
         device = self.view.device()
         if self.view.seeds.device != device:
             self.view.seeds = self.view.seeds.to(device)
-            for state in self._states:
-                move_nested(state, device)
+            self._chain.move(device)
 
-    def _before_update(self) -> None:
-        with torch.no_grad():
-            for method, state in zip(self.methods, self._states, strict=True):
-                method.add_gradient(self.view, state)
+    def _before_update(self) -> None:  # bound to this object, so that the hooks keep it alive
+        self._chain.before_update()
 
     def _tick(self, updates: int = 0) -> None:
         if not self._recorder.has_inputs() and self._has_no_gradients():
             return  # the optimizer updated another model's parameters
         self._recorder.check()
         self._follow_device()
-        with torch.no_grad():
-            for method, state in zip(self.methods, self._states, strict=True):
-                method.step(self.view, state)
+        self._chain.after_update()
         self._recorder.clear()
+        self.view.loss = None
 
 
 def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[Attachment]:
@@ -344,8 +300,9 @@ def _check_arguments(model: nn.Module, optimizer: Optimizer, methods: tuple[Meth
     for method in methods:
         if isinstance(method, Optimizer) or (isinstance(method, Method) and method.is_optimizer):
             raise TypeError(
-                f"{type(method).__name__} is an optimizer, not a method to attach: pass a torch.optim.Optimizer as "
-                "the second argument (neoteny.optim.Adam is one); optimizers as methods belong in neoteny.stack."
+                f"{type(method).__name__} is an optimizer, not a method to attach: pass it as the second argument, "
+                "as neoteny.optim.from_method("
+                f"{type(method).__name__}(...), model.parameters()), or pass any other torch.optim.Optimizer."
             )
         if not isinstance(method, Method):
             given = method.__name__ if isinstance(method, type) else type(method).__name__
@@ -355,6 +312,17 @@ def _check_arguments(model: nn.Module, optimizer: Optimizer, methods: tuple[Meth
             raise ValueError(
                 f"{type(method).__name__}: a sequence of hyperparameters is for neoteny.stack; attach takes one value."
             )
+
+
+def _prepare(state: OptimizerState, groups: Sequence[LiveGroup], model: nn.Module) -> None:
+    """Find the initial optimizer state of every weight that a reset may write, so that a bad optimizer fails early."""
+    for group in groups:
+        for port in group.producers:
+            state.prepare(model.get_parameter(port.weight))
+            if port.bias is not None:
+                state.prepare(model.get_parameter(port.bias))
+        for port in group.consumers:
+            state.prepare(model.get_parameter(port.weight))
 
 
 def _owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wiring:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -53,23 +54,37 @@ class Recorder:
     Args:
         model: the module that holds the others.
         names: which modules' inputs to keep.
+        with_gradient: for which modules to keep the gradient of the loss with respect to their input, too.
     """
 
-    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+    def __init__(self, model: nn.Module, names: Iterable[str], with_gradient: Iterable[str] = ()) -> None:
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
+        self.gradients: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(with_gradient)}
         modules = dict(model.named_modules())
-        self._hooks = [_InputHook(model, kept) for kept in self.inputs.values()]
+        watched = list(dict.fromkeys([*self.inputs, *self.gradients]))
+        self._hooks = [_InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched]
         self._handles = [
             modules[name].register_forward_pre_hook(hook, with_kwargs=True)
-            for name, hook in zip(self.inputs, self._hooks, strict=True)
+            for name, hook in zip(watched, self._hooks, strict=True)
         ]
 
     def clear(self) -> None:
         """Forget what was kept."""
-        for kept in self.inputs.values():
+        for kept in (*self.inputs.values(), *self.gradients.values()):
             kept.clear()
         for hook in self._hooks:
             hook.recorded_in_forward = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Passes in here leave no trace."""
+        for hook in self._hooks:
+            hook.paused = True
+        try:
+            yield
+        finally:
+            for hook in self._hooks:
+                hook.paused = False
 
     def has_inputs(self) -> bool:
         """Whether anything was recorded, or nothing had to be."""
@@ -85,7 +100,7 @@ class Recorder:
                 stacklevel=2,
             )
         if updates >= PATIENCE:
-            for kept in self.inputs.values():
+            for kept in (*self.inputs.values(), *self.gradients.values()):
                 del kept[:-1]
 
     def check(self) -> None:
@@ -109,12 +124,14 @@ class Recorder:
 
 
 class _InputHook:
-    """Forward pre-hook that keeps the module's first input."""
+    """Forward pre-hook that keeps the module's first input, its gradient, or both."""
 
-    def __init__(self, model: nn.Module, kept: list[Tensor]) -> None:
+    def __init__(self, model: nn.Module, kept: list[Tensor] | None, gradients: list[Tensor] | None) -> None:
         self.model = model  # its mode counts: a norm inside may be kept in eval mode for good
         self.kept = kept
+        self.gradients = gradients
         self.recorded_in_forward = False
+        self.paused = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Inert:
         return _Inert()
@@ -123,7 +140,7 @@ class _InputHook:
         return _Inert, ()
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not (self.model.training and torch.is_grad_enabled()):
+        if self.paused or not (self.model.training and torch.is_grad_enabled()):
             return
         value: Tensor = args[0] if args else next(iter(kwargs.values()))
         if value.numel() == 0:
@@ -135,7 +152,10 @@ class _InputHook:
             if inside_backward and self.recorded_in_forward:
                 return
             self.recorded_in_forward = self.recorded_in_forward or not inside_backward
-        self.kept.append(value.detach())
+        if self.kept is not None:
+            self.kept.append(value.detach())
+        if self.gradients is not None and value.requires_grad:
+            value.register_hook(self.gradients.append)
 
 
 class _Inert:

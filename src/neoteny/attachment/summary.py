@@ -4,51 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from neoteny.methods.method import Method, State
+from neoteny.methods.chain import Chain
+from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState
-from neoteny.text import render
-from neoteny.units.statistics import correction
 from neoteny.units.view import View
 from neoteny.wiring.wiring import Wiring
 
 
-def summarize(
-    methods: Sequence[Method], states: Sequence[State], view: View, wiring: Wiring | None, seed: int, trained: bool
-) -> str:
+def summarize(chain: Chain, wiring: Wiring | None, seed: int, trained: bool) -> str:
     """The text of an attachment."""
-    parts = [f"Neoteny attachment, seed {seed}: " + ", ".join(repr(method) for method in methods)]
-    for method, state in zip(methods, states, strict=True):
-        if method.needs_units:
-            parts.append(_units_table(view, state))
-    notes = _notes(view, trained) + ([] if wiring is None else _wiring_notes(methods, view, wiring))
-    return "\n".join(parts + [f"- {note}" for note in notes])
-
-
-def _units_table(view: View, state: State) -> str:
-    rows: list[list[str]] = []
-    for group in view.groups:
-        statistics = state[group.name]
-        schedule = statistics["schedule"]
-        ages = (schedule.step - statistics["born"]).double().cpu()
-        utility = (statistics["utility"] / correction(statistics)).double().cpu()[ages > 0]
-        known = (utility.min(), utility.median(), utility.max()) if utility.numel() else ()
-        rows.append(
-            [
-                group.name,
-                str(group.units),
-                str(int(np.sum(statistics["replaced"]))),
-                str(int(np.sum(schedule.eligible))),
-                f"{ages.min():.0f} / {ages.median():.0f} / {ages.max():.0f}",
-                " / ".join(f"{value:.3g}" for value in known) or "-",
-            ]
-        )
-    return render(["group", "units", "replaced", "eligible", "age min/median/max", "utility min/median/max"], rows)
+    parts = [f"Neoteny attachment, seed {seed}: " + ", ".join(repr(method) for method in chain.methods)]
+    notes = _notes(chain.view, trained) + ([] if wiring is None else _wiring_notes(chain.methods, chain.view, wiring))
+    return "\n".join([*parts, *chain.describe(), *(f"- {note}" for note in notes)])
 
 
 def _wiring_notes(methods: Sequence[Method], view: View, wiring: Wiring) -> list[str]:
-    """What concerns some groups or layers, one line a kind; `print(plastic.wiring)` has the reasons one by one."""
+    """What concerns some groups or layers, one line per kind; `print(plastic.wiring)` has the reasons one by one."""
     notes: list[str] = []
     if any(getattr(method, "compensate", False) for method in methods):
         silent = [port.module for group in view.groups for port in group.consumers if port.bias is None]
@@ -71,7 +42,7 @@ def _notes(view: View, trained: bool) -> list[str]:
     if view.groups and state is not None and state.shares_step_count():
         name = type(state.optimizer).__name__
         notes.append(
-            f"torch.optim.{name} has one step count a tensor, so a reset weight's first steps are several step sizes "
+            f"torch.optim.{name} has one step count per tensor, so a reset weight's first steps are several step sizes "
             "long; neoteny.optim.Adam counts steps for each weight"
         )
     return notes

@@ -7,7 +7,6 @@ in this file; statistics, resets and optimizers see units, regions and sums.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,54 +14,7 @@ from torch import Tensor, nn
 
 from neoteny.layers.groups import Port
 from neoteny.layers.kinds import feature_dim, width_in
-
-
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """M chosen units of a group: run numbers (none if R = ()) and unit numbers, each (M,)."""
-
-    runs: tuple[Tensor, ...]
-    units: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Some elements of one parameter, and of any tensor of the same shape (an optimizer's moments, say).
-
-    Args:
-        name: the parameter's name.
-        index: index tensors, broadcasting together to (M, repeat): run, then row, or run, group and column in group.
-        groups: None for rows (or elements of a vector); for columns the number of groups of the convolution.
-    """
-
-    name: str
-    index: tuple[Tensor, ...]
-    groups: int | None = None
-
-    def view(self, tensor: Tensor) -> Tensor:
-        """`tensor` with the indexed axes first."""
-        if self.groups is None:
-            return tensor
-        run_axes = len(self.index) - 2
-        split = tensor.unflatten(run_axes, (self.groups, -1))  # (*R, groups, out / groups, in / groups, *kernel)
-        return split.movedim(run_axes + 2, run_axes + 1)  # (*R, groups, in / groups, out / groups, *kernel)
-
-    def read(self, tensor: Tensor) -> Tensor:
-        """The elements, (M, repeat, ...)."""
-        return self.view(tensor)[self.index]
-
-    def write(self, tensor: Tensor, value: Tensor | float) -> None:
-        """Set the elements; one index operation on a view, so that the tensor itself changes."""
-        put(self.view(tensor), self.index, value)
-
-
-def put(tensor: Tensor, index: tuple[Tensor, ...], value: Tensor | float) -> None:
-    """tensor[index] = value, without waiting for the device as a number copied from the host would."""
-    if isinstance(value, Tensor):
-        value = value.to(tensor)
-    else:
-        value = torch.full((), value, dtype=tensor.dtype, device=tensor.device)
-    tensor.index_put_(index, value)
+from neoteny.layers.regions import ChosenUnits, Region
 
 
 class BoundPort:
@@ -83,10 +35,10 @@ class BoundPort:
             self.features = self.features.to(device, non_blocking=True)
         return self.features
 
-    def indices(self, selection: Selection) -> tuple[tuple[Tensor, ...], Tensor]:
+    def indices(self, chosen: ChosenUnits) -> tuple[tuple[Tensor, ...], Tensor]:
         """Run numbers (M, 1) and features (M, repeat) of the chosen units."""
-        features = self.features_on(selection.units.device)[selection.units]
-        return tuple(run.unsqueeze(-1) for run in selection.runs), features
+        features = self.features_on(chosen.units.device)[chosen.units]
+        return tuple(run.unsqueeze(-1) for run in chosen.runs), features
 
     def per_unit(self, values: Tensor) -> Tensor:
         """(*R, width) -> (*R, U, repeat)."""
@@ -113,11 +65,12 @@ class ProducerPort(BoundPort):
         per_unit = self.per_unit(values)
         return per_unit.squeeze(-1) if self.repeat == 1 else per_unit.sum(-1)
 
-    def regions(self, selection: Selection) -> tuple[Region, Region | None]:
+    def regions(self, chosen: ChosenUnits) -> tuple[Region, Region | None]:
         """The chosen units' incoming weights and biases."""
-        runs, rows = self.indices(selection)
-        weight = Region(self.weight, (*runs, rows))
-        return weight, None if self.bias is None else Region(self.bias, (*runs, rows))
+        runs, rows = self.indices(chosen)
+        weight = Region(self.weight, (*runs, rows), active=chosen.active)
+        bias = None if self.bias is None else Region(self.bias, (*runs, rows), active=chosen.active)
+        return weight, bias
 
 
 class NormPort(BoundPort):
@@ -131,10 +84,10 @@ class NormPort(BoundPort):
         self.fresh = {f"{port.module}.{key}": value for key, value in fresh.items() if _has(module, key)}
         self.trained = {name for name in self.fresh if name.endswith((".weight", ".bias"))}
 
-    def regions(self, selection: Selection) -> list[tuple[Region, float]]:
+    def regions(self, chosen: ChosenUnits) -> list[tuple[Region, float]]:
         """The chosen units' scale, shift and running statistics, each with its fresh value."""
-        runs, channels = self.indices(selection)
-        return [(Region(name, (*runs, channels)), value) for name, value in self.fresh.items()]
+        runs, channels = self.indices(chosen)
+        return [(Region(name, (*runs, channels), active=chosen.active), value) for name, value in self.fresh.items()]
 
     def split(self, inputs: Tensor, run_axes: int) -> Tensor:
         """The units' activations (*R, B, U, positions) in the module's input."""
@@ -161,12 +114,12 @@ class ConsumerPort(BoundPort):
         self.fan_out = self.outputs // self.groups * self.taps
         self.one_column_a_unit = self.convolution is None and self.repeat == 1
 
-    def region(self, selection: Selection) -> Region:
+    def region(self, chosen: ChosenUnits) -> Region:
         """The chosen units' outgoing weights to this consumer."""
-        runs, columns = self.indices(selection)
+        runs, columns = self.indices(chosen)
         per_group = self.width // self.groups
         group = torch.div(columns, per_group, rounding_mode="floor")
-        return Region(self.weight, (*runs, group, columns - group * per_group), self.groups)
+        return Region(self.weight, (*runs, group, columns - group * per_group), self.groups, chosen.active)
 
     def split(self, inputs: Tensor, run_axes: int) -> Tensor:
         """The units' activations (*R, B, U, positions) in the module's input.
@@ -204,6 +157,8 @@ class ConsumerPort(BoundPort):
         """
         outgoing = region.read(weight).flatten(3) if self.taps > 1 else region.read(weight).flatten(2).unsqueeze(-1)
         share = (outgoing.to(means.dtype) * means.unsqueeze(-2)).sum(-1)  # (M, repeat, out / groups)
+        if region.active is not None:
+            share = share * region.active[:, None, None]
         by_group = bias.unflatten(-1, (self.groups, -1))
         by_group.index_put_(region.index[:-1], share.to(bias.dtype), accumulate=True)
 

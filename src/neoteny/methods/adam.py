@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from neoteny.layers.ports import Region
+from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps, adam_update
 from neoteny.methods.declaration import KernelState, KernelTerms
 from neoteny.methods.method import Method, State, check_number
@@ -48,39 +49,37 @@ class Adam(Method):
         """Both moments of each parameter, and the number of updates."""
         state: State = {"step": 0, "moments": {}, "resets": {}}
         for name, parameter in view.parameters.items():
-            state["moments"][name] = {
-                "first": torch.zeros_like(parameter).detach(),
-                "second": torch.zeros_like(parameter).detach(),
-            }
+            state["moments"][name] = _moments(parameter)
         return state
 
     def step(self, view: View, state: State) -> None:
         """The update."""
         state["step"] += 1
+        run_axes = len(view.runs)
         with torch.no_grad():
             for name, parameter in view.parameters.items():
                 gradient = view.gradient(name)
                 if gradient is None:
                     continue
+                if name not in state["moments"]:  # unfrozen or added later: its first update is now
+                    state["moments"][name] = _moments(parameter)
+                    self.on_reset(view, {**state, "step": state["step"] - 1}, Region.whole(name, parameter, run_axes))
                 moments = state["moments"][name]
                 adam_update(
                     parameter,
                     gradient,
                     moments["first"],
                     moments["second"],
-                    ElementSteps(state["step"], state["resets"].get(name), len(view.runs)),
-                    view.per_run(self.step_size, parameter, axes=parameter.dim() - len(view.runs)),
+                    ElementSteps(state["step"], state["resets"].get(name), run_axes),
+                    view.per_run(self.step_size, parameter, view.axes(parameter)),
                     self.betas,
                     self.eps,
                 )
 
-    def restore(self, view: View, state: State, saved: State) -> None:
-        """As for every method; what was never reset in the saved state has no reset steps."""
-        state["resets"].clear()
-        super().restore(view, state, saved)
-
-    def clear_state(self, state: State, region: Region) -> None:
+    def on_reset(self, view: View, state: State, region: Region) -> None:
         """Moments and step count of the region to zero."""
+        if region.name not in state["moments"]:
+            return
         moments = state["moments"][region.name]
         for moment in moments.values():
             region.write(moment, 0.0)
@@ -102,3 +101,7 @@ class Adam(Method):
     def recorded_step(self) -> str:
         """It cannot be recorded: the corrections follow from a number on the host."""
         return "Adam counts its updates on the host"
+
+
+def _moments(parameter: Tensor) -> State:
+    return {"first": torch.zeros_like(parameter).detach(), "second": torch.zeros_like(parameter).detach()}

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from neoteny.layers.ports import Region, put
+from neoteny.layers.regions import Region, put
 from neoteny.methods.fused_adam import update_fused
 
 
@@ -42,13 +42,13 @@ class ElementSteps:
             if "rows" not in resets:
                 shape = like.shape[: run_axes + 1]
                 resets["rows"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
-            put(resets["rows"]["step"], region.index, step)
+            put(resets["rows"]["step"], region.index, step, region.active)
         else:
             run_axes = len(region.index) - 2
             if "columns" not in resets:
                 shape = (*like.shape[:run_axes], region.groups, like.shape[run_axes + 1])
                 resets["columns"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
-            put(resets["columns"]["step"], region.index, step)
+            put(resets["columns"]["step"], region.index, step, region.active)
 
     def correction(self, beta: float, like: Tensor) -> float | Tensor:
         """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""

@@ -17,13 +17,16 @@ import torch
 from torch import Tensor
 
 from neoteny.draws import rng
-from neoteny.layers.ports import Selection
+from neoteny.layers.regions import ChosenUnits
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, Replacement
-from neoteny.methods.method import Method, State, check_choice, check_number, copy_nested
+from neoteny.methods.method import Method, State, check_choice, check_flag, check_number
+from neoteny.methods.state import copy_nested
+from neoteny.text import render
 from neoteny.units import statistics as units
 from neoteny.units.fused_tick import measure_compiled
+from neoteny.units.reset import reset_units
 from neoteny.units.schedule import Schedule
-from neoteny.units.view import LiveGroup, Magnitudes, Reader, View
+from neoteny.units.view import LiveGroup, Magnitudes, Reader, View, read_modules
 
 UTILITIES = (
     "overall",
@@ -34,16 +37,17 @@ UTILITIES = (
     "random",
 )
 COUNTS = ("eligible", "layer")
-_HOST_SIDE = ("schedule", "replaced", "arrays")  # of a group's statistics, what is not a tensor
+_HOST_SIDE = ("schedule", "replaced", "recount", "arrays")  # of a group's statistics, what is not a tensor
 
 
 @dataclass(frozen=True)
 class ContinualBackprop(Method):
     r"""Selective reinitialisation of low-utility units (Dohare et al. 2023).
 
-    With \(h\) a unit's activations, \(\hat f\) their bias-corrected running mean, and weights after the update, the
-    overall utility is the bias-corrected running average of
-    \(|h - \hat f| \cdot \mathrm{mean}|w_{out}| / \mathrm{mean}|w_{in}|\).
+    With \(h\) a unit's activations, \(\hat f\) their bias-corrected running mean (equations 3 and 4), and weights after
+    the update, the overall utility is the bias-corrected running average (equations 7 and 8) of
+    \(|h - \hat f| \cdot \mathrm{mean}|w_{out}| / \mathrm{mean}|w_{in}|\) (equation 6). The contribution utility is
+    equation 2, the mean-corrected one equation 5.
 
     Args:
         replacement_rate: share of the eligible units replaced at each step, in [0, 1].
@@ -53,7 +57,7 @@ class ContinualBackprop(Method):
             "random".
         compensate: add a replaced unit's mean contribution to the biases of its consumers, which keeps their mean
             pre-activation.
-        count: "eligible" replaces rate * (eligible units) a step, "layer" rate * (units of the layer).
+        count: "eligible" replaces rate * (eligible units) per step, "layer" rate * (units of the layer).
 
     Example:
         >>> ContinualBackprop(replacement_rate=1e-3).utility
@@ -75,13 +79,11 @@ class ContinualBackprop(Method):
         check_number(self, "decay_rate", 0.0, 1.0, below_high=True)
         check_choice(self, "utility", UTILITIES)
         check_choice(self, "count", COUNTS)
-        if not isinstance(self.compensate, bool):
-            raise TypeError(f"ContinualBackprop: compensate must be True or False; got {self.compensate!r}.")
+        check_flag(self, "compensate")
 
     def reads(self, view: View) -> list[str]:
         """Every group's reader and consumers."""
-        names = [name for group in view.groups for name in group.read_modules()]
-        return list(dict.fromkeys(names))
+        return read_modules(view)
 
     def init(self, view: View) -> State:
         """Statistics and a replacement schedule for every group."""
@@ -121,15 +123,51 @@ class ContinualBackprop(Method):
 
     def replace(self, view: View, state: State, groups: Sequence[LiveGroup]) -> None:
         """Reset the units of these groups that are due; all are chosen before any is reset."""
-        due: list[tuple[LiveGroup, State, Selection]] = []
+        due: list[tuple[LiveGroup, State, ChosenUnits]] = []
         for group in groups:
             statistics = state[group.name]
+            if statistics.pop("recount", False):
+                self._recount(statistics)
             counts = statistics["schedule"].tick()
             if counts is not None:
                 due.append((group, statistics, self._choose(view, group, statistics, counts)))
-        for group, statistics, selection in due:
+        for group, statistics, chosen in due:
             step = statistics["schedule"].step
-            units.reset_units(view, group, statistics, selection, step, self.compensate)
+            means = units.means_seen(statistics, chosen) if self.compensate else None
+            reset_units(view, group, chosen, step, means=means, by=self)
+            units.start_again(statistics, chosen, step)
+
+    def on_units_reset(self, view: View, state: State, group: LiveGroup, chosen: ChosenUnits) -> None:
+        """Units that another method has reset are zero steps old; the schedule counts its eligible units again."""
+        statistics = state[group.name]
+        units.start_again(statistics, chosen, statistics["schedule"].step)
+        statistics["recount"] = True
+
+    def counts(self, view: View, state: State) -> dict[str, Tensor]:
+        """Units replaced so far."""
+        runs = view.runs or ()
+        return {name: torch.from_numpy(each["replaced"].copy()).reshape(runs) for name, each in state.items()}
+
+    def describe(self, view: View, state: State) -> str:
+        """Counts, ages and utilities of every group."""
+        rows: list[list[str]] = []
+        for group in view.groups:
+            statistics = state[group.name]
+            schedule = statistics["schedule"]
+            ages = (schedule.step - statistics["born"]).double().cpu()
+            utility = (statistics["utility"] / units.correction(statistics)).double().cpu()[ages > 0]
+            known = (utility.min(), utility.median(), utility.max()) if utility.numel() else ()
+            rows.append(
+                [
+                    group.name,
+                    str(group.units),
+                    str(int(np.sum(statistics["replaced"]))),
+                    str(int(np.sum(schedule.eligible))),
+                    f"{ages.min():.0f} / {ages.median():.0f} / {ages.max():.0f}",
+                    " / ".join(f"{value:.3g}" for value in known) or "-",
+                ]
+            )
+        return render(["group", "units", "replaced", "eligible", "age min/median/max", "utility min/median/max"], rows)
 
     def export(self, state: State) -> State:
         """Statistics, schedules and counts as tensors and numbers."""
@@ -146,9 +184,8 @@ class ContinualBackprop(Method):
             statistics = state[name]
             tensors = {key: value for key, value in values.items() if key not in _HOST_SIDE}
             copy_nested(tensors, statistics)
-            schedule: Schedule = statistics["schedule"]
-            born = statistics["born"].cpu().numpy().reshape(len(schedule.eligible), -1)
-            schedule.load(values["schedule"]["step"], values["schedule"]["accumulator"], born)
+            schedule = values["schedule"]
+            self._recount(statistics, schedule["step"], schedule["accumulator"])
             statistics["replaced"] = np.asarray(values["replaced"], dtype=np.int64)
 
     def kernel_terms(self) -> KernelTerms:
@@ -172,6 +209,17 @@ class ContinualBackprop(Method):
         """The measures are recorded; units are replaced at few updates, between two replays."""
         return RecordedStep(record=self.measure, between=self.replace)
 
+    def _recount(self, statistics: State, step: int | None = None, accumulator: Any = None) -> None:
+        """Count eligible units from the birth steps; on a GPU this waits for the device."""
+        schedule: Schedule = statistics["schedule"]
+        before = schedule.state()
+        born = statistics["born"].cpu().numpy().reshape(len(schedule.eligible), -1)
+        schedule.load(
+            before["step"] if step is None else step,
+            before["accumulator"] if accumulator is None else accumulator,
+            born,
+        )
+
     def _measure(self, view: View, group: LiveGroup, reader: Reader, statistics: State, magnitudes: Magnitudes) -> None:
         """One tick of the running means and of the utility."""
         if measure_compiled(view, group, statistics, magnitudes, self.decay_rate, self.utility):
@@ -192,14 +240,14 @@ class ContinualBackprop(Method):
         else:
             utility = torch.ones_like(mean)
         if self.utility in ("overall", "adaptation"):
-            # A unit without incoming weights is a constant, and of no use: it must not live for ever on 1 / 0.
+            # A unit without incoming weights is a constant: without this rule its utility would be 1 / 0.
             incoming = magnitudes.incoming(group).to(mean.dtype)
             utility = (utility / incoming).masked_fill(incoming == 0.0, 0.0)
         running: Tensor = statistics["utility"]
         utility = torch.where(torch.isfinite(utility), utility, running).to(running.dtype)
         running.lerp_(utility, 1.0 - view.per_run(self.decay_rate, running, axes=1))
 
-    def _choose(self, view: View, group: LiveGroup, statistics: State, counts: np.ndarray) -> Selection:
+    def _choose(self, view: View, group: LiveGroup, statistics: State, counts: np.ndarray) -> ChosenUnits:
         """The `counts` eligible units of lowest utility in each run; ties go to the lowest index."""
         schedule: Schedule = statistics["schedule"]
         running: Tensor = statistics["utility"]
@@ -216,8 +264,8 @@ class ContinualBackprop(Method):
         order = torch.argsort(score.masked_fill(young, torch.inf), dim=-1, stable=True)
         statistics["replaced"] += counts
         if not view.runs:
-            return Selection((), order[: int(counts[0])])
+            return ChosenUnits((), order[: int(counts[0])])
         runs = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(order.device, non_blocking=True)
         ranks = torch.from_numpy(np.concatenate([np.arange(count) for count in counts]))
         ranks = ranks.to(order.device, non_blocking=True)
-        return Selection((runs,), order[runs, ranks])
+        return ChosenUnits((runs,), order[runs, ranks])

@@ -16,7 +16,7 @@ def add_shrinkage(view: View, strength: float | tuple[float, ...]) -> None:
         if gradient is not None:
             if gradient.is_sparse:
                 raise TypeError(f"{name} has sparse gradients, but a loss term on all weights needs dense ones.")
-            factor = view.per_run(strength, parameter, axes=parameter.dim() - len(view.runs)) * view.gradient_scale()
+            factor = view.per_run(strength, parameter, view.axes(parameter)) * view.gradient_scale()
             gradient.add_(parameter.detach() * factor)
 
 

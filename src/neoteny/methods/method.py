@@ -1,4 +1,13 @@
-"""Method: frozen hyperparameters plus `init`, `add_gradient`, `step` and `task_boundary`.
+"""Method: frozen hyperparameters plus the hooks through which an algorithm acts.
+
+One update goes through the hooks in this order; within a hook the methods act in the order in which they were listed:
+
+    forward, backward
+    observe               read gradients as the loss gave them
+    penalty, add_gradient loss terms join the gradients
+    transform_gradients   the gradients as a whole
+    (the update)          the user's optimizer, or the `step` of the method that is one
+    step                  after the update: resets, noise, projections, averages
 
 State lives outside the method, in one nested dict of tensors, and is changed in place. A hyperparameter is a number, or
 in a stack of n runs a sequence of n numbers.
@@ -6,34 +15,67 @@ in a stack of n runs a sequence of n numbers.
 
 from __future__ import annotations
 
-import difflib
-import math
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from neoteny.layers.ports import Region
+from neoteny.layers.regions import ChosenUnits, Region
+from neoteny.methods.checks import check_choice, check_flag, check_number
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, undeclared
-from neoteny.units.view import View
+from neoteny.methods.state import State, copy_nested, count_update, slot
+from neoteny.text import render
+from neoteny.units.view import LiveGroup, View
 
-State = dict[str, Any]
+__all__ = [
+    "BoundaryData",
+    "Method",
+    "State",
+    "check_choice",
+    "check_flag",
+    "check_number",
+    "count_update",
+    "slot",
+]
+
+
+@dataclass(frozen=True)
+class BoundaryData:
+    """Data of the task that begins, for methods that ask for it.
+
+    Attributes:
+        batches: pairs of inputs and targets; may be gone through once or more, as the user's loader allows.
+        loss_gradients: from a batch to the gradient of its training loss, by parameter name.
+    """
+
+    batches: Iterable[tuple[Any, Any]]
+    loss_gradients: Callable[[Any, Any], Mapping[str, Tensor]]
+
+    def gradients(self) -> Iterator[Mapping[str, Tensor]]:
+        """The gradient of each batch, by parameter name."""
+        for inputs, targets in self.batches:
+            yield self.loss_gradients(inputs, targets)
 
 
 class Method:
     """One way to keep a network plastic, or one optimizer.
 
     Subclasses are frozen dataclasses. Every hook has a default that does nothing, so a method writes only the ones it
-    uses.
+    uses. Tensors are (*R, ...): R = () for a user's module, R = (n,) for a stack.
     """
 
     needs_units: ClassVar[bool] = False
     """Whether the method reads or resets units, so that the network has to be traced."""
     is_optimizer: ClassVar[bool] = False
-    """Whether `step` is the update itself; such a method belongs in a stack, not on a user's torch optimizer."""
+    """Whether `step` is the update itself. A stack takes one such method, as its first; `neoteny.optim.from_method`
+    makes a torch optimizer of it."""
+    needs_loss: ClassVar[bool] = False
+    """Whether the method reads `view.loss`, so that a user's loop has to call `plastic.observe(loss)`."""
+    needs_boundary_data: ClassVar[bool] = False
+    """Whether `task_boundary` needs data of the task that begins."""
+    averages_weights: ClassVar[bool] = False
+    """Whether `evaluation` gives weights; at most one of the methods may."""
 
     def init(self, view: View) -> State:
         """The method's state before the first step."""
@@ -43,21 +85,58 @@ class Method:
         """Modules whose inputs must be recorded."""
         return []
 
+    def reads_gradients(self, view: View) -> list[str]:
+        """Modules for whose inputs the gradient of the loss must be recorded (`view.input_gradients`)."""
+        return []
+
+    def observe(self, view: View, state: State) -> None:
+        """Read the gradients of the training loss, before any loss term joins them."""
+
+    def penalty(self, view: View, state: State) -> Tensor | None:
+        """A loss term, (*R,); it is differentiated, scaled as the loss is, and added to the gradients."""
+
     def add_gradient(self, view: View, state: State) -> None:
-        """Add the gradient of a loss term, before the update."""
+        """Add the gradient of a loss term that is easier to write down than the term."""
+
+    def transform_gradients(self, view: View, state: State) -> None:
+        """Change the gradients in place, after all loss terms and before the update."""
 
     def step(self, view: View, state: State) -> None:
-        """Act after the gradients are known (an optimizer) or after the update (every other method)."""
+        """Act after the update; of an optimizer, the update itself."""
 
-    def task_boundary(self, view: View, state: State) -> None:
-        """Act at a task boundary, for methods that are told."""
+    def task_boundary(self, view: View, state: State, data: BoundaryData | None = None) -> None:
+        """Act when a new task begins."""
 
-    def clear_state(self, state: State, region: Region) -> None:
-        """Put per-element state of the region back to its initial value (optimizers)."""
+    def evaluation(self, view: View, state: State) -> Mapping[str, Tensor] | None:
+        """Parameters and buffers to evaluate the network with, by name, where they are not the trained ones."""
+
+    def on_reset(self, view: View, state: State, region: Region) -> None:
+        """Make per-element state of these elements as if they were new; the parameter itself is rewritten already."""
+
+    def on_units_reset(self, view: View, state: State, group: LiveGroup, chosen: ChosenUnits) -> None:
+        """Make per-unit state of these units, which another method has reset, as if they were new."""
+
+    def counts(self, view: View, state: State) -> dict[str, Tensor]:
+        """How many units of each group the method has replaced so far, int64 (*R,) on the CPU."""
+        return {}
+
+    def describe(self, view: View, state: State) -> str:
+        """What `print(plastic)` shows of the method beside its name; "" for nothing."""
+        counts = self.counts(view, state)
+        units = {group.name: group.units for group in view.groups}
+        rows = [[name, str(units[name]), str(int(count.sum()))] for name, count in counts.items()]
+        return render(["group", "units", "replaced"], rows) if rows else ""
+
+    def why_not_with(self, others: Sequence[Method]) -> str:
+        """Why the method cannot be combined with the others, in a sentence; "" if it can."""
+        return ""
 
     def export(self, state: State) -> State:
         """The state as plain tensors, numbers and strings."""
         return state
+
+    def rebuild(self, view: View, saved: State) -> None:
+        """Bring the network to the structure it had when `saved` was exported, before anything is loaded."""
 
     def restore(self, view: View, state: State, saved: State) -> None:
         """Load what `export` gave into a state of the same structure."""
@@ -87,69 +166,3 @@ class Method:
                 f"{type(self).__name__}: sequences of hyperparameters must be of one length; got {lengths}."
             )
         return next(iter(lengths.values()), None)
-
-
-def check_number(
-    method: Method,
-    name: str,
-    low: float = 0.0,
-    high: float = math.inf,
-    *,
-    below_high: bool = False,
-    whole: bool = False,
-) -> None:
-    """Refuse a hyperparameter outside its range; turn a sequence into a tuple (one value a run).
-
-    Args:
-        method: the frozen dataclass.
-        name: the field.
-        low, high: the closed range.
-        below_high: whether `high` itself is refused.
-        whole: whether the value must be an integer.
-    """
-    value = getattr(method, name)
-    if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        value = tuple(each.item() if isinstance(each, (Tensor, np.generic)) else each for each in value)
-    object.__setattr__(method, name, value)
-    upper = f"{high:g}{')' if below_high else ']'}" if math.isfinite(high) else "inf)"
-    expected = f"{'an integer' if whole else 'a number'} in [{low:g}, {upper}"
-    for number in value if isinstance(value, tuple) else (value,):
-        label = f"{type(method).__name__}: {name} must be {expected}"
-        if isinstance(number, bool) or not isinstance(number, int if whole else (int, float)):
-            raise TypeError(f"{label}; got {number!r}.")
-        inside = low <= number < high if below_high else low <= number <= high
-        if not inside or not math.isfinite(number):
-            raise ValueError(f"{label}; got {number!r}.")
-
-
-def check_choice(method: Method, name: str, choices: Sequence[str]) -> None:
-    """Refuse a value that is not one of the choices, suggesting the nearest."""
-    value = getattr(method, name)
-    if value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{type(method).__name__}: {name} must be one of {', '.join(choices)}; got {value!r}.{hint}")
-
-
-def move_nested(state: State, device: torch.device) -> None:
-    """Move the tensors of a nested dict to a device, in place; what was derived from them on the host is dropped."""
-    state.pop("arrays", None)
-    for key, value in state.items():
-        if isinstance(value, dict):
-            move_nested(value, device)
-        elif isinstance(value, Tensor):
-            state[key] = value.to(device)
-
-
-def copy_nested(source: State, target: State) -> None:
-    """Copy tensors and numbers of one nested dict into another of the same structure, in place."""
-    for key, value in source.items():
-        if isinstance(value, dict):
-            copy_nested(value, target.setdefault(key, {}))
-        elif isinstance(value, Tensor) and isinstance(target.get(key), Tensor):
-            with torch.no_grad():
-                target[key].copy_(value)
-        else:
-            target[key] = value.clone() if isinstance(value, Tensor) else value

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from neoteny.methods.method import Method
+from neoteny.methods.state import GROWING
 
 SAVE_VERSION = 1
 
@@ -17,22 +18,12 @@ def describe_methods(methods: Sequence[Method]) -> list[dict[str, Any]]:
     return [{"name": type(method).__name__, **_plain(method.hyperparameters())} for method in methods]
 
 
-def snapshot(state: Any) -> Any:
-    """A copy of a nested dict or list whose tensors no later step changes."""
-    if isinstance(state, Mapping):
-        return {key: snapshot(value) for key, value in state.items()}
-    if isinstance(state, list):
-        return [snapshot(value) for value in state]
-    return state.detach().clone() if isinstance(state, Tensor) else state
-
-
-def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any], also: Sequence[str] = ()) -> None:
-    """Refuse a state dict that does not fit, before anything is changed.
+def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse a state dict of another kind, model or method, before anything is changed.
 
     Args:
         saved: what is to be loaded.
         mine: the state dict of the object it is loaded into.
-        also: further keys whose tensors must have the same shapes.
 
     Raises:
         ValueError: says what was expected and what came.
@@ -49,6 +40,15 @@ def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any], also: Sequenc
         raise ValueError(
             f"The state dict is of other methods or settings: expected {mine['methods']}, got {saved['methods']}."
         )
+
+
+def check_shapes(saved: Mapping[str, Any], mine: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+    """Refuse a state dict whose tensors have other shapes, before anything is changed.
+
+    Args:
+        saved, mine: as for `check_saved`.
+        also: keys beside "states" whose tensors must have the same shapes.
+    """
     for key in also:
         _check_shapes(saved.get(key), mine[key], key)
     for number, (theirs, ours) in enumerate(zip(saved["states"], mine["states"], strict=True)):
@@ -59,13 +59,13 @@ def _check_shapes(saved: Any, mine: Any, place: str) -> None:
     if isinstance(mine, dict):
         if not isinstance(saved, Mapping):
             raise ValueError(f"State dict, {place}: expected a dict, got {type(saved).__name__}.")
-        if place.endswith(".resets"):  # grows with the first reset of a weight, so the two may differ
-            return
-        missing = [key for key in mine if key not in saved]
+        growing = place.rpartition(".")[2] in GROWING
+        missing = [] if growing else [key for key in mine if key not in saved]
         if missing:
             raise ValueError(f"State dict, {place}: expected the keys {sorted(mine)}, but {missing} are missing.")
         for key, value in mine.items():
-            _check_shapes(saved[key], value, f"{place}.{key}")
+            if key in saved:
+                _check_shapes(saved[key], value, f"{place}.{key}")
     elif isinstance(mine, Tensor) and (not isinstance(saved, Tensor) or saved.shape != mine.shape):
         came = tuple(saved.shape) if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"State dict, {place}: expected a tensor of shape {tuple(mine.shape)}, got {came}.")

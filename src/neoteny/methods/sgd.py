@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from neoteny.layers.ports import Region
+from neoteny.layers.regions import Region
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
@@ -48,8 +48,10 @@ class SGD(Method):
                 gradient = view.gradient(name)
                 if gradient is None:
                     continue
-                axes = parameter.dim() - len(view.runs)
-                if state:
+                axes = view.axes(parameter)
+                if self.momentum != 0.0:
+                    if name not in state:  # unfrozen or added later
+                        state[name] = torch.zeros_like(parameter).detach()
                     velocity = state[name]
                     gradient = velocity.mul_(view.per_run(self.momentum, parameter, axes)).add_(gradient)
                 size = view.per_run(self.step_size, parameter, axes)
@@ -58,9 +60,9 @@ class SGD(Method):
                 else:
                     parameter.sub_(gradient * size)
 
-    def clear_state(self, state: State, region: Region) -> None:
+    def on_reset(self, view: View, state: State, region: Region) -> None:
         """Velocity of the region to zero."""
-        if state:
+        if region.name in state:
             region.write(state[region.name], 0.0)
 
     def kernel_terms(self) -> KernelTerms:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from neoteny.layers.ports import Region
+from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps, adam_update
 
 

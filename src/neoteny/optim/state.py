@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from neoteny.layers.ports import Region
+from neoteny.layers.regions import Region
 
 
 class OptimizerState:

@@ -1,11 +1,11 @@
 """Forward passes of n networks at once: a chain of linear layers as batched products, or any module under vmap.
 
-Before this: the networks' modules; after it: `stacking`, which learns from what they give.
+Before this: the networks' modules; after it: `stack`, which learns from what they give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
@@ -47,6 +47,13 @@ class ChainForward:
             value = value if len(lead) == 1 else value.unflatten(1, lead)
         return value, recorded
 
+    def sources(self, recorded: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """By what to differentiate for the gradients with respect to recorded inputs."""
+        return {name: value for name, value in recorded.items() if value.requires_grad}
+
+    def remove(self) -> None:
+        """There is nothing to take off."""
+
 
 class StackedLinear(torch.autograd.Function):
     """n linear layers at once: x (n, B, in), weight (n, out, in), bias (n, out).
@@ -73,29 +80,62 @@ class StackedLinear(torch.autograd.Function):
 
 
 class VmapForward:
-    """Any module under vmap; hooks hand the recorded inputs out of the mapped function."""
+    """Any module under vmap; hooks hand the recorded inputs out of the mapped function.
 
-    def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
+    Args:
+        template: a module of the networks' structure.
+        reads: names of modules whose inputs to record.
+        with_gradient: names of those whose inputs' gradients are wanted, too. Inside vmap an input cannot be
+            differentiated by from outside, so a zero is added to it that can.
+    """
+
+    def __init__(self, template: nn.Module, reads: Mapping[str, Any], with_gradient: Iterable[str] = ()) -> None:
         self._template = template
         self._recorded: dict[str, Tensor] = {}
+        self._with_gradient = list(with_gradient)
+        self._zeros: dict[str, Tensor] = {}
+        self._zero: dict[str, Tensor] = {}
         modules = dict(template.named_modules())
-        for name in reads:
-            modules[name].register_forward_pre_hook(self._keep(name), with_kwargs=True)
+        self._handles = [modules[name].register_forward_pre_hook(self._keep(name), with_kwargs=True) for name in reads]
         self._mapped = torch.vmap(self._one, randomness="error")
 
     def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return self._mapped(tensors, inputs)
+        self._zeros = {}
+        if self._with_gradient and torch.is_grad_enabled():
+            buffers = {name: value.detach().clone() for name, value in tensors.items()}
+            with torch.no_grad():  # for the shapes of the inputs
+                _, recorded = self._mapped(buffers, {}, inputs)
+            self._zeros = {name: torch.zeros_like(recorded[name]).requires_grad_() for name in self._with_gradient}
+        return self._mapped(tensors, self._zeros, inputs)
 
-    def _one(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        self._recorded = {}
+    def sources(self, recorded: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """By what to differentiate for the gradients with respect to recorded inputs."""
+        return dict(self._zeros)
+
+    def remove(self) -> None:
+        """Take the hooks off the template."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _one(
+        self, tensors: dict[str, Tensor], zeros: dict[str, Tensor], inputs: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self._recorded, self._zero = {}, zeros
         outputs = functional_call(self._template, tensors, (inputs,))
-        recorded, self._recorded = self._recorded, {}
+        recorded, self._recorded, self._zero = self._recorded, {}, {}
         return outputs, recorded
 
-    def _keep(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if module.training:
-                self._recorded[name] = args[0] if args else next(iter(kwargs.values()))
+    def _keep(self, name: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if not module.training:
+                return None
+            self._recorded[name] = args[0] if args else next(iter(kwargs.values()))
+            if name not in self._zero:
+                return None
+            moved = self._recorded[name] + self._zero[name]
+            if args:
+                return (moved, *args[1:]), kwargs
+            return args, {**kwargs, next(iter(kwargs)): moved}
 
         return hook
 

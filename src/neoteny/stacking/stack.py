@@ -9,22 +9,25 @@ differ in their seeds and in any numeric hyperparameter.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import stack_module_state
 
-from neoteny.draws.initial import Declared, check_spread, declared_distributions
+from neoteny.draws.initial import Declared
 from neoteny.layers.groups import UnitGroup
-from neoteny.layers.ports import Region
-from neoteny.methods.method import Method, State, copy_nested
-from neoteny.methods.saved_state import SAVE_VERSION, check_saved, describe_methods, snapshot
-from neoteny.stacking.forward import ChainForward, Forward, VmapForward, is_chain, named_tensors
-from neoteny.units.view import LiveGroup, View
-from neoteny.wiring.trace import Norm, trace
+from neoteny.layers.regions import Region
+from neoteny.methods.chain import Chain
+from neoteny.methods.method import BoundaryData, Method
+from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
+from neoteny.methods.state import copy_nested, snapshot
+from neoteny.stacking.forward import ChainForward, VmapForward, is_chain, named_tensors
+from neoteny.stacking.stack_view import StackView
+from neoteny.units.bind import bind_groups, check_initial, find_groups
+from neoteny.units.view import LiveGroup
+from neoteny.wiring.trace import Norm
 from neoteny.wiring.wiring import Wiring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -35,42 +38,6 @@ class Step(NamedTuple):
 
     losses: Tensor
     outputs: Any
-
-
-class StackView(View):
-    """The stacked tensors of n networks."""
-
-    def __init__(self, modules: Sequence[nn.Module], groups: Sequence[LiveGroup], seeds: Sequence[int]) -> None:
-        super().__init__()
-        parameters, buffers = stack_module_state(list(modules))
-        self.runs = (len(modules),)
-        self.groups = groups
-        self.activations = {}
-        self.gradients: dict[str, Tensor | None] = {}
-        self.optimizers: list[tuple[Method, State]] = []
-        self.tensors: dict[str, Tensor] = {**parameters, **buffers}
-        self.buffers = buffers
-        self._parameters = {name: value for name, value in parameters.items() if value.requires_grad}
-        device = next(iter(parameters.values())).device
-        self.seeds = torch.tensor(list(seeds), dtype=torch.int64, device=device)
-
-    @property
-    def parameters(self) -> Mapping[str, Tensor]:
-        """Every trainable parameter, (n, ...)."""
-        return self._parameters
-
-    def tensor(self, name: str) -> Tensor:
-        """A stacked parameter or buffer."""
-        return self.tensors[name]
-
-    def gradient(self, name: str) -> Tensor | None:
-        """The gradient of this step."""
-        return self.gradients[name]
-
-    def clear_state(self, region: Region) -> None:
-        """Reset the state of every optimizer among the methods."""
-        for method, state in self.optimizers:
-            method.clear_state(state, region)
 
 
 def stack(
@@ -110,46 +77,35 @@ def stack(
     wiring: Wiring | None = None
     live: list[LiveGroup] = []
     if any(method.needs_units for method in methods):
-        if example is None:
-            raise ValueError("stack needs example=..., a batch that one module accepts, to find its hidden units.")
-        wiring = trace(template, example, groups=groups, leave_out=leave_out, norm=norm)
-        declared = declared_distributions(template, init)
-        live = [LiveGroup(group, dict(template.named_modules()), declared) for group in wiring.groups]
-        for group in live if not trained else ():
-            for port, distribution in zip(group.producers, group.initial, strict=True):
-                for run, module in enumerate(modules):
-                    check_spread(f"run {run}, {port.module}", module.get_submodule(port.module), distribution)
-    return Stack(template, StackView(modules, live, seeds), methods, wiring, loss)
+        wiring = find_groups("stack", template, example, groups, leave_out, norm)
+        live = bind_groups(template, wiring, init)
+        for run, module in enumerate(modules if not trained else ()):
+            check_initial(live, module, f"run {run}, ")
+    view = StackView(modules, copy.deepcopy(template), live, seeds, init)
+    return Stack(view, methods, wiring, loss)
 
 
 class Stack:
     """n networks in lock-step; made by `stack`."""
 
-    def __init__(
-        self, template: nn.Module, view: StackView, methods: tuple[Method, ...], wiring: Wiring | None, loss: str | Loss
-    ) -> None:
+    def __init__(self, view: StackView, methods: tuple[Method, ...], wiring: Wiring | None, loss: str | Loss) -> None:
         self.methods = methods
         self.wiring = wiring
         self.view = view
-        self._template = copy.deepcopy(template)
-        self._loss = _losses(loss)
-        self._states: list[State] = [method.init(view) for method in methods]
-        view.optimizers = [pair for pair in zip(methods, self._states, strict=True) if pair[0].is_optimizer]
-        reads = dict.fromkeys(self.reads)
-        self._forward: Forward = (
-            ChainForward(self._template, reads) if is_chain(template) else VmapForward(self._template, reads)
-        )
+        self.loss = _losses(loss)
+        self.chain = Chain(methods, view)
+        view.on_rewrite = self._rewritten
+        self.forward = self._make_forward()
+
+    @property
+    def template(self) -> nn.Module:
+        """A module of the networks' structure; its tensors do not matter."""
+        return self.view.template
 
     @property
     def replaced(self) -> dict[str, Tensor]:
         """Per group, how many units of each run were replaced so far, (n,)."""
-        counts: dict[str, Tensor] = {}
-        for state in self._states:
-            for group in self.view.groups:
-                if group.name in state and "replaced" in state[group.name]:
-                    mine = torch.from_numpy(state[group.name]["replaced"].copy())
-                    counts[group.name] = counts[group.name] + mine if group.name in counts else mine
-        return counts
+        return self.chain.counts()
 
     def step(self, inputs: Tensor, targets: Tensor) -> Step:
         """One update of every run.
@@ -157,7 +113,7 @@ class Stack:
         Args:
             inputs: (n, B, ...), targets: (n, B, ...).
         """
-        return self.learn(inputs, lambda outputs: self._loss(outputs, targets))
+        return self.learn(inputs, lambda outputs: self.loss(outputs, targets))
 
     def learn(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Step:
         """One update of every run for a loss of its own.
@@ -167,12 +123,19 @@ class Stack:
             loss: from the outputs of all runs (n, B, ...) to their losses (n,); run k's may depend on run k's tensors.
         """
         self._check_inputs(inputs)
-        self._template.train()
-        outputs, recorded = self._forward(self.view.tensors, inputs)
+        view = self.view
+        self.template.train()
+        outputs, recorded = self.forward(view.tensors, inputs)
         losses = loss(outputs)
-        found = torch.autograd.grad(losses.sum(), list(self.view.parameters.values()), allow_unused=True)
+        parameters = view.parameters
+        read = {name: recorded[name] for name in self._read_gradients}
+        sources = self.forward.sources(read) if read else {}
+        found = torch.autograd.grad(losses.sum(), [*parameters.values(), *sources.values()], allow_unused=True)
+        inner = dict(zip(sources, found[len(parameters) :], strict=True))
+        view.input_gradients = {name: [gradient] for name, gradient in inner.items() if gradient is not None}
+        view.loss = losses.detach()
         self.apply(
-            dict(zip(self.view.parameters, found, strict=True)),
+            dict(zip(parameters, found[: len(parameters)], strict=True)),
             {name: value.detach() for name, value in recorded.items()},
         )
         return Step(losses.detach(), outputs.detach() if isinstance(outputs, Tensor) else outputs)
@@ -188,28 +151,34 @@ class Stack:
         view = self.view
         view.gradients = dict(gradients)
         view.activations = {name: [value] for name, value in activations.items()}
-        for method, state in zip(self.methods, self._states, strict=True):
-            method.add_gradient(view, state)
-        for method, state in zip(self.methods, self._states, strict=True):
-            method.step(view, state)
-        view.activations = {}
+        self.chain.before_update()
+        self.chain.after_update()
+        view.activations, view.input_gradients, view.loss = {}, {}, None
 
     @property
     def reads(self) -> list[str]:
         """Modules whose inputs the methods ask for."""
-        return list(dict.fromkeys(name for method in self.methods for name in method.reads(self.view)))
+        return self.chain.reads()
+
+    @property
+    def evaluation_tensors(self) -> dict[str, Tensor]:
+        """The tensors to evaluate the networks with: what was trained, or what a method keeps instead."""
+        return {**self.view.tensors, **self.chain.evaluation()}
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
-        """Outputs (n, B, ...) in eval mode; nothing is recorded."""
+        """Outputs (n, B, ...) in eval mode, with the weights to evaluate with; nothing is recorded."""
         self._check_inputs(inputs)
-        self._template.eval()
-        return self._forward(self.view.tensors, inputs)[0]
+        self.template.eval()
+        return self.forward(self.evaluation_tensors, inputs)[0]
 
-    def task_boundary(self) -> None:
-        """Tell the methods that ask for it that a new task begins."""
-        for method, state in zip(self.methods, self._states, strict=True):
-            method.task_boundary(self.view, state)
+    def task_boundary(self, data: Iterable[tuple[Tensor, Tensor]] | None = None) -> None:
+        """Tell the methods that ask for it that a new task begins.
+
+        Args:
+            data: batches (inputs, targets) of the new task, each (n, B, ...), for methods that look at it.
+        """
+        self.chain.task_boundary(None if data is None else BoundaryData(data, self._gradients))
 
     @torch.no_grad()
     def zero_layer(self, name: str) -> None:
@@ -217,16 +186,13 @@ class Stack:
         view = self.view
         for key in (f"{name}.weight", f"{name}.bias"):
             tensor = view.tensors.get(key)
-            if tensor is None:
-                continue
-            runs = torch.arange(tensor.shape[0], device=tensor.device).unsqueeze(1)
-            rows = torch.arange(tensor.shape[1], device=tensor.device).unsqueeze(0)
-            tensor.zero_()
-            view.clear_state(Region(key, (runs, rows)))
+            if tensor is not None:
+                tensor.zero_()
+                view.was_reset(Region.whole(key, tensor, 1))
 
     def module(self, run: int) -> nn.Module:
         """A copy of one run's network."""
-        module = copy.deepcopy(self._template)
+        module = copy.deepcopy(self.template)
         with torch.no_grad():
             for name, tensor in named_tensors(module):
                 tensor.copy_(self.view.tensors[name][run])
@@ -234,16 +200,8 @@ class Stack:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a bit-identical continuation needs, the networks' tensors included."""
-        return {
-            "version": SAVE_VERSION,
-            "seeds": snapshot(self.view.seeds),
-            "groups": {group.name: group.units for group in self.view.groups},
-            "methods": describe_methods(self.methods),
-            "tensors": snapshot(self.view.tensors),
-            "states": [
-                snapshot(method.export(state)) for method, state in zip(self.methods, self._states, strict=True)
-            ],
-        }
+        saved = {"version": SAVE_VERSION, "seeds": snapshot(self.view.seeds), "tensors": snapshot(self.view.tensors)}
+        return saved | self.chain.saved()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict()`.
@@ -251,12 +209,34 @@ class Stack:
         Raises:
             ValueError: the state is of another stack; nothing is changed then.
         """
-        mine = self.state_dict()
-        check_saved(state, mine, also=("seeds", "tensors"))
+        check_saved(state, self.state_dict())
+        self.chain.rebuild(state)
+        check_shapes(state, self.state_dict(), also=("seeds", "tensors"))
         self.view.seeds.copy_(state["seeds"])
         copy_nested(dict(state["tensors"]), self.view.tensors)
-        for method, own, saved in zip(self.methods, self._states, state["states"], strict=True):
-            method.restore(self.view, own, saved)
+        self.chain.restore(state)
+
+    def _make_forward(self) -> ChainForward | VmapForward:
+        self._read_gradients = self.chain.reads_gradients()
+        reads = dict.fromkeys([*self.chain.reads(), *self._read_gradients])
+        if is_chain(self.template):
+            return ChainForward(self.template, reads)
+        return VmapForward(self.template, reads, self._read_gradients)
+
+    def _rewritten(self, gone: set[str]) -> None:
+        """The networks have another structure now."""
+        self.chain.forget(gone)
+        self.forward.remove()
+        self.forward = self._make_forward()
+
+    def _gradients(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The gradient of the training loss of one batch, by parameter name."""
+        self._check_inputs(inputs)
+        parameters = self.view.parameters
+        with torch.enable_grad():
+            losses = self.loss(self.forward(self.view.tensors, inputs)[0], targets)
+            found = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
+        return {name: each for name, each in zip(parameters, found, strict=True) if each is not None}
 
     def _check_inputs(self, inputs: Tensor) -> None:
         if inputs.dim() < 2 or inputs.shape[0] != self.view.runs[0]:

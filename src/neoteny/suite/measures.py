@@ -108,7 +108,7 @@ def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:
 
 def _take(stack: Stack, inputs: Tensor, start: int, stop: int, count_repeats: bool) -> Snapshot:
     """The snapshot of runs start to stop - 1."""
-    module, tensors = stack._template, stack.view.tensors
+    module, tensors = stack.template, stack.view.tensors
     outputs: list[Tensor] = []
 
     def keep(_layer: nn.Module, _inputs: object, output: Tensor) -> None:

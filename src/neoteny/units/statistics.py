@@ -1,19 +1,19 @@
-"""Per-unit statistics, and `reset_units`: the only code that rewrites a unit.
+"""Running statistics of units: mean activations (equations 3 and 4 of the paper) and contributions (equations 2, 5, 6).
 
-Methods decide which units; this file measures activations (running means, the mean deviation from them, equations 4 to
-6 of the paper) and, when a unit is replaced, rewrites its incoming weights, bias, norm statistics, outgoing weights,
-the consumers' biases and the optimizer's state, in that unit's every port.
+Before this: `view` (live tensors and recorded activations). After it: the utilities of `ContinualBackprop`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from neoteny.layers.ports import ConsumerPort, Selection, put
+from neoteny.layers.ports import ConsumerPort
+from neoteny.layers.regions import ChosenUnits
 from neoteny.units import numerics
 from neoteny.units.view import LiveGroup, Magnitudes, Reader, View
 
@@ -110,57 +110,26 @@ def contribution(
     return total / sum(port.fan_out for port in group.consumers)
 
 
-def reset_units(
-    view: View, group: LiveGroup, statistics: Statistics, selection: Selection, step: int, compensate: bool
-) -> None:
-    """Replace the chosen units by new ones.
+def means_seen(statistics: Statistics, chosen: ChosenUnits) -> Callable[[ConsumerPort], Tensor]:
+    """For each consumer the bias-corrected running means (M, repeat, taps) of what it sees of the chosen units."""
+    remaining = correction(statistics)[chosen.index].clamp_min(torch.finfo(statistics["utility"].dtype).tiny)
 
-    The order matters: the compensation reads the old means and the old outgoing weights before either is cleared.
+    def means(port: ConsumerPort) -> Tensor:
+        kept = statistics["column_means"].get(port.module)
+        seen = statistics["mean_activation"][chosen.index][:, None, None] if kept is None else kept[chosen.index]
+        return seen / remaining[:, None, None]
 
-    Args:
-        view, group: where the units live.
-        statistics: the group's statistics, as kept by `update_means`.
-        selection: which units.
-        step: the step of the draw.
-        compensate: add each unit's mean contribution to the biases of its consumers.
-    """
-    chosen = (*selection.runs, selection.units)
-    remaining = correction(statistics)[chosen].clamp_min(torch.finfo(statistics["utility"].dtype).tiny)
-    for port in group.consumers:
-        outgoing = port.region(selection)
-        weight = view.tensor(port.weight)
-        if compensate and port.bias is not None:
-            means = _means_seen(statistics, port, chosen) / remaining[:, None, None]
-            port.compensate(weight, view.tensor(port.bias), outgoing, means)
-        outgoing.write(weight, 0.0)
-        view.clear_state(outgoing)
-    for port, distribution in zip(group.producers, group.initial, strict=True):
-        incoming, bias = port.regions(selection)
-        seeds = view.seeds[selection.runs] if selection.runs else view.seeds
-        rows = incoming.index[-1]
-        fresh = distribution.draw(seeds.unsqueeze(-1), step, port.weight, rows, port.fan_in)
-        incoming.write(view.tensor(port.weight), fresh.unflatten(-1, port.row_shape))
-        view.clear_state(incoming)
-        if bias is not None:
-            bias.write(view.tensor(bias.name), 0.0)
-            view.clear_state(bias)
-    for port in group.norms:
-        for region, value in port.regions(selection):
-            region.write(view.tensor(region.name), value)
-            if region.name in port.trained:
-                view.clear_state(region)
+    return means
+
+
+def start_again(statistics: Statistics, chosen: ChosenUnits, step: int) -> None:
+    """Make the chosen units zero steps old."""
     for key in ("mean_activation", "utility"):
-        put(statistics[key], chosen, 0.0)
+        chosen.put(statistics[key], 0.0)
     for means in statistics["column_means"].values():
-        put(means, chosen, 0.0)
-    put(statistics["decay_power"], chosen, 1.0)
-    put(statistics["born"], chosen, step)
-
-
-def _means_seen(statistics: Statistics, port: ConsumerPort, chosen: tuple[Tensor, ...]) -> Tensor:
-    """(M, repeat, taps) running means, not yet corrected, of what a consumer sees of the chosen units."""
-    means = statistics["column_means"].get(port.module)
-    return statistics["mean_activation"][chosen][:, None, None] if means is None else means[chosen]
+        chosen.put(means, 0.0)
+    chosen.put(statistics["decay_power"], 1.0)
+    chosen.put(statistics["born"], step)
 
 
 def _deviation(batch: Tensor, centre: Tensor | None, reader: Reader) -> Tensor:

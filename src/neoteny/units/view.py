@@ -1,22 +1,24 @@
 """View: the live tensors of one network (R = ()) or of n networks in lock-step (R = (n,)).
 
-A method is written once against a View. `attachment.py` makes one over a user's module and optimizer, `stacking.py`
-one over stacked parameters. Every tensor has the run axes R first, and all other axes are counted from the right.
+A method is written once against a View. `attachment` makes one over a user's module and optimizer, `stacking` one over
+stacked parameters. Every tensor has the run axes R first, and all other axes are counted from the right.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, declared_for, resolve
 from neoteny.layers.groups import UnitGroup
-from neoteny.layers.ports import ConsumerPort, NormPort, ProducerPort, Region
+from neoteny.layers.parameters import LayerParameters
+from neoteny.layers.ports import ConsumerPort, NormPort, ProducerPort
+from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units import numerics
 
 Reader = ConsumerPort | NormPort
@@ -84,14 +86,19 @@ class View(ABC):
         groups: the unit groups, in forward order.
         parameters: name -> tensor (*R, ...), every trainable parameter.
         activations: module name -> the inputs (*R, B, ...) it has received since the last tick.
+        input_gradients: module name -> the gradients of the loss with respect to those inputs, where a method asked.
+        loss: (*R,) the training loss of this update, where it is known.
     """
 
     runs: tuple[int, ...]
     seeds: Tensor
     groups: Sequence[LiveGroup]
-    activations: dict[str, list[Tensor]]
 
     def __init__(self) -> None:
+        self.activations: dict[str, list[Tensor]] = {}
+        self.input_gradients: dict[str, list[Tensor]] = {}
+        self.loss: Tensor | None = None
+        self.listeners: list[ResetListener] = []
         self._per_run: dict[Any, Tensor] = {}
         self._magnitudes: Magnitudes | None = None
 
@@ -99,6 +106,11 @@ class View(ABC):
     @abstractmethod
     def parameters(self) -> Mapping[str, Tensor]:
         """Every trainable parameter by name."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> Sequence[LayerParameters]:
+        """The names of weights, biases and scales, layer by layer."""
 
     @abstractmethod
     def tensor(self, name: str) -> Tensor:
@@ -108,6 +120,29 @@ class View(ABC):
     def gradient(self, name: str) -> Tensor | None:
         """The gradient of a parameter, to be changed in place."""
 
+    @abstractmethod
+    def initial(self, weight: str) -> Distribution | ModuleDistribution:
+        """The initial distribution of a layer's weight, given by the weight's name."""
+
+    @abstractmethod
+    def freeze(self, name: str) -> None:
+        """Make a parameter one that is no longer trained."""
+
+    @abstractmethod
+    def replace_module(self, name: str, make: Callable[[nn.Module], nn.Module]) -> None:
+        """Put another module in the place of one, and give the optimizer its new parameters.
+
+        Args:
+            name: the module's name.
+            make: from the present module to the new one, called once per run.
+        """
+
+    def weights(self) -> dict[str, Tensor]:
+        """The trainable weights of linear layers and convolutions, (*R, out, in, ...)."""
+        parameters = self.parameters
+        names = [layer.weight for layer in self.layers if layer.weight is not None]
+        return {name: parameters[name] for name in names if name in parameters}
+
     def gradient_scale(self) -> float | Tensor:
         """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
         return 1.0
@@ -116,9 +151,19 @@ class View(ABC):
         """Whether all weights of a group may be changed now."""
         return True
 
-    @abstractmethod
-    def clear_state(self, region: Region) -> None:
-        """Put the optimizer's per-element state of the region back to its initial value."""
+    def was_reset(self, region: Region) -> None:
+        """Tell the optimizer and every method that these elements are new."""
+        for listener in self.listeners:
+            listener.on_reset(region)
+
+    def units_were_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
+        """Tell every method but the one that did it that these units are new."""
+        for listener in self.listeners:
+            listener.on_units_reset(group, chosen, by)
+
+    def axes(self, parameter: Tensor) -> int:
+        """The number of axes of a parameter after the run axes."""
+        return parameter.dim() - len(self.runs)
 
     def per_run(self, value: float | tuple[float, ...], like: Tensor, axes: int) -> float | Tensor:
         """A hyperparameter ready to broadcast against tensors with `axes` axes after the run axes."""
@@ -136,6 +181,23 @@ class View(ABC):
             self._magnitudes = Magnitudes(self)
         self._magnitudes.forget()
         return self._magnitudes
+
+
+class ResetListener(Protocol):
+    """Hears of resets: the methods of an attachment or a stack."""
+
+    def on_reset(self, region: Region) -> None:
+        """Some elements of a parameter are new."""
+        ...
+
+    def on_units_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
+        """Some units are new."""
+        ...
+
+
+def read_modules(view: View) -> list[str]:
+    """The modules whose inputs show the activations of every group."""
+    return list(dict.fromkeys(name for group in view.groups for name in group.read_modules()))
 
 
 class Magnitudes:

@@ -77,7 +77,7 @@ def train(path: Any, made: Stack, cuts: tuple[int, ...] = (0, 11, 30)) -> list[T
     given: list[Tensor] = []
     for task in (0, 1):
         steps = path.plan(task).steps
-        if hasattr(made._template, "out"):
+        if hasattr(made.template, "out"):
             made.zero_layer("out")
         for start, stop in zip(cuts, (*cuts[1:], steps), strict=True):
             given += path.advance(start, stop)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import neoteny
-from neoteny.layers.ports import Region
+from neoteny.layers.regions import Region
 from neoteny.methods import SGD, Adam, Method
 
 pytestmark = pytest.mark.usefixtures("double_precision")

@@ -229,8 +229,8 @@ def test_measures_do_not_depend_on_neighbours_and_leave_no_trace() -> None:
     alone = [measure(list(MEASURES), make_stack(module), inputs[run : run + 1]) for run, module in enumerate(modules)]
     for name, values in together.items():
         assert torch.equal(values, torch.cat([each[name] for each in alone]))
-    assert runs._template.training
-    assert not any(layer._forward_hooks for layer in runs._template.modules())
+    assert runs.template.training
+    assert not any(layer._forward_hooks for layer in runs.template.modules())
 
 
 def test_a_run_that_diverged_measures_as_nan_beside_one_that_did_not() -> None:

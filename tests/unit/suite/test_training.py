@@ -128,7 +128,7 @@ def test_heads_are_zero_at_the_start_of_each_imagenet_task() -> None:
     training._begin_task(plan)
     assert head.abs().sum() == 0
     assert training._stack.view.tensor("out.bias").abs().sum() == 0
-    velocity = training._stack._states[0]["out.weight"]
+    velocity = training._stack.chain.states[0]["out.weight"]
     assert velocity.abs().sum() == 0
     assert training._stack.view.tensor("fc2.weight").abs().sum() > 0
     training.step = 0

@@ -76,9 +76,9 @@ class GraphBackend(StackBackend):
             )
         self.reason = "" if device.type == "cuda" else "no CUDA device"
         reads = dict.fromkeys(name for method in stack.methods for name in method.reads(stack.view))
-        self._forward: Forward = SideBySide.of(stack._template, reads, device) or stack._forward
+        self._forward: Forward = SideBySide.of(stack.template, reads, device) or stack.forward
         declared = [step for method in stack.methods if isinstance(step := recorded_step_of(method), RecordedStep)]
-        self._steps = list(zip(stack.methods, declared, stack._states, strict=True))
+        self._steps = list(zip(stack.methods, declared, stack.chain.states, strict=True))
         # The first piece ends with the method that acts between replays; what follows it is a second piece.
         self._cut = next((k + 1 for k, step in enumerate(declared) if step.between), len(declared))
         self._recorded: Any = None
@@ -126,9 +126,9 @@ class GraphBackend(StackBackend):
     def _learn(self) -> None:
         """The update up to the method that acts between replays, its recorded part included, or to the end."""
         stack, view = self._stack, self._stack.view
-        stack._template.train()
+        stack.template.train()
         outputs, recorded = self._forward(view.tensors, self._inputs)
-        losses = stack._loss(outputs, self._targets)
+        losses = stack.loss(outputs, self._targets)
         names = list(view.parameters)
         found = torch.autograd.grad(losses.sum(), list(view.parameters.values()), allow_unused=True)
         view.gradients = dict(zip(names, found, strict=True))

@@ -215,7 +215,7 @@ def unpack(packed: Packed, stack: Stack) -> None:
 
 def _states(stack: Stack) -> list[KernelState]:
     """Where the state of each method lies."""
-    return [method.kernel_state(state) for method, state in zip(stack.methods, stack._states, strict=True)]
+    return [method.kernel_state(state) for method, state in zip(stack.methods, stack.chain.states, strict=True)]
 
 
 def _write_resets(packed: Packed, resets: dict[str, Any]) -> None:

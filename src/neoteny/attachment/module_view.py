@@ -1,0 +1,151 @@
+"""ModuleView: the live tensors of a user's module and the state of its optimizer, as methods see them (R = ())."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from neoteny.draws.initial import (
+    Declared,
+    Distribution,
+    ModuleDistribution,
+    declared_distributions,
+    declared_for,
+    resolve,
+)
+from neoteny.layers.parameters import LayerParameters, layer_parameters
+from neoteny.layers.regions import Region
+from neoteny.optim.state import OptimizerState
+from neoteny.units.bind import refuse_port
+from neoteny.units.view import LiveGroup, View
+
+
+class ModuleView(View):
+    """The live tensors of one module and the state of its optimizer.
+
+    Args:
+        model: the module.
+        state: of its optimizer.
+        groups: its unit groups.
+        seed: of every draw.
+        init: the declared initial distributions, as for `attach`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        state: OptimizerState,
+        groups: Sequence[LiveGroup],
+        seed: int,
+        init: Declared | None = None,
+    ) -> None:
+        super().__init__()
+        self.runs = ()
+        self.groups = groups
+        self.optimizer_state = state
+        self._model = model
+        self._optimizer = optimizer = state.optimizer
+        self._init = init
+        self._group_parameters: dict[str, list[str]] = {}
+        self._modules = dict(model.named_modules())
+        self._owners: dict[str, tuple[nn.Module, str]] = {}
+        self._layers: list[LayerParameters] | None = None
+        self._first = optimizer.param_groups[0]["params"][0]
+        self.seeds = torch.tensor(seed, dtype=torch.int64, device=self._first.device)
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """Every parameter that is trainable now and that the optimizer owns now: users freeze, unfreeze and add."""
+        owned = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        named = self._model.named_parameters()
+        return {name: value for name, value in named if value.requires_grad and id(value) in owned}
+
+    @property
+    def layers(self) -> Sequence[LayerParameters]:
+        """The names of weights, biases and scales, layer by layer."""
+        if self._layers is None:
+            self._layers = layer_parameters(self._model)
+        return self._layers
+
+    def tensor(self, name: str) -> Tensor:
+        """A parameter or buffer, looked up at every call: a user may have replaced or moved it."""
+        if name not in self._owners:
+            module, _, key = name.rpartition(".")
+            self._owners[name] = (self._modules[module], key)
+        module, key = self._owners[name]
+        value = module._parameters.get(key)
+        value = module._buffers.get(key) if value is None else value
+        if value is None:
+            raise ValueError(
+                f"{name} is no longer a parameter of its module: it was re-parametrised or removed after attach. Call "
+                "plastic.detach() and attach again."
+            )
+        return value
+
+    def gradient(self, name: str) -> Tensor | None:
+        """The gradient in the parameter's `.grad`."""
+        return self._model.get_parameter(name).grad
+
+    def initial(self, weight: str) -> Distribution | ModuleDistribution:
+        """The initial distribution of a layer's weight."""
+        name = weight.rpartition(".")[0]
+        declared = declared_distributions(self._model, self._init)
+        return resolve(self._modules[name], declared_for(name, declared))
+
+    def freeze(self, name: str) -> None:
+        """Make a parameter one that is no longer trained."""
+        parameter = self._model.get_parameter(name)
+        parameter.requires_grad_(False)
+        parameter.grad = None
+
+    def replace_module(self, name: str, make: Callable[[nn.Module], nn.Module]) -> None:
+        """Put another module in the place of one, and give the optimizer its new parameters."""
+        refuse_port(self.groups, name)
+        old = self._model.get_submodule(name)
+        new = make(old)
+        before = {id(parameter): parameter for parameter in old.parameters()}
+        home = self._optimizer.param_groups[0]
+        for group in self._optimizer.param_groups:
+            if any(id(parameter) in before for parameter in group["params"]):
+                home = group
+        parent, _, key = name.rpartition(".")
+        setattr(self._model.get_submodule(parent), key, new)
+        live = {id(parameter) for parameter in self._model.parameters()}
+        known = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        for group in self._optimizer.param_groups:
+            group["params"] = [each for each in group["params"] if id(each) not in before or id(each) in live]
+        for parameter in before.values():
+            if id(parameter) not in live:
+                self._optimizer.state.pop(parameter, None)
+        home["params"].extend(each for each in new.parameters() if each.requires_grad and id(each) not in known)
+        self._modules = dict(self._model.named_modules())
+        self._owners.clear()
+        self._layers = None
+
+    def trainable(self, group: LiveGroup) -> bool:
+        """Whether no parameter of the group was frozen since attach."""
+        return all(self.tensor(name).requires_grad for name in self._parameters_of(group))
+
+    def device(self) -> torch.device:
+        """Where the model is now."""
+        return self._first.device
+
+    def gradient_scale(self) -> float | Tensor:
+        """The loss scale, while a fused optimizer still has to divide by it."""
+        scale = getattr(self._optimizer, "grad_scale", None)
+        return 1.0 if scale is None else scale
+
+    def was_reset(self, region: Region) -> None:
+        """Reset the torch optimizer's state for these elements, and tell every method."""
+        tensor = self.tensor(region.name)
+        if isinstance(tensor, nn.Parameter):
+            self.optimizer_state.clear(tensor, region)
+        super().was_reset(region)
+
+    def _parameters_of(self, group: LiveGroup) -> list[str]:
+        if group.name not in self._group_parameters:
+            names = [name for name in group.tensors() if isinstance(self.tensor(name), nn.Parameter)]
+            self._group_parameters[group.name] = names
+        return self._group_parameters[group.name]

@@ -1,0 +1,38 @@
+"""Which parameters of a model are weights of layers, biases, or scales and shifts of norms."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from neoteny.layers.kinds import NORMS
+
+
+class LayerParameters(NamedTuple):
+    """The parameters of one linear layer, convolution or norm, by name.
+
+    Attributes:
+        module: the layer's name.
+        weight: of a linear layer (out, in) or a convolution (out, in / groups, *kernel); None for a norm.
+        bias: None if it has none; of a norm the shift.
+        scale: of a norm; else None.
+    """
+
+    module: str
+    weight: str | None
+    bias: str | None
+    scale: str | None = None
+
+
+def layer_parameters(model: nn.Module) -> list[LayerParameters]:
+    """Every linear layer, convolution and norm of a model, in the order of `named_modules`."""
+    found: list[LayerParameters] = []
+    for name, module in model.named_modules():
+        own = {key: f"{name}.{key}" if name else key for key, _ in module.named_parameters(recurse=False)}
+        if isinstance(module, (nn.Linear, _ConvNd)):
+            found.append(LayerParameters(name, own.get("weight"), own.get("bias")))
+        elif isinstance(module, NORMS) and own:
+            found.append(LayerParameters(name, None, own.get("bias"), own.get("weight")))
+    return found

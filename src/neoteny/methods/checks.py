@@ -1,0 +1,69 @@
+"""Checks of hyperparameters: what was expected, what came."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from neoteny.methods.method import Method
+
+
+def check_number(
+    method: Method,
+    name: str,
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    below_high: bool = False,
+    whole: bool = False,
+    single: bool = False,
+) -> None:
+    """Refuse a hyperparameter outside its range; turn a sequence into a tuple (one value per run).
+
+    Args:
+        method: the frozen dataclass.
+        name: the field.
+        low, high: the closed range.
+        below_high: whether `high` itself is refused.
+        whole: whether the value must be an integer.
+        single: whether all runs of a stack share it, so that a sequence is refused.
+    """
+    value = getattr(method, name)
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = tuple(each.item() if isinstance(each, (Tensor, np.generic)) else each for each in value)
+    if single and isinstance(value, tuple):
+        raise TypeError(f"{type(method).__name__}: {name} must be one number for all runs; got {value!r}.")
+    object.__setattr__(method, name, value)
+    upper = f"{high:g}{')' if below_high else ']'}" if math.isfinite(high) else "inf)"
+    expected = f"{'an integer' if whole else 'a number'} in [{low:g}, {upper}"
+    for number in value if isinstance(value, tuple) else (value,):
+        label = f"{type(method).__name__}: {name} must be {expected}"
+        if isinstance(number, bool) or not isinstance(number, int if whole else (int, float)):
+            raise TypeError(f"{label}; got {number!r}.")
+        inside = low <= number < high if below_high else low <= number <= high
+        if not inside or not math.isfinite(number):
+            raise ValueError(f"{label}; got {number!r}.")
+
+
+def check_choice(method: Method, name: str, choices: Sequence[str]) -> None:
+    """Refuse a value that is not one of the choices, suggesting the nearest."""
+    value = getattr(method, name)
+    if value not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{type(method).__name__}: {name} must be one of {', '.join(choices)}; got {value!r}.{hint}")
+
+
+def check_flag(method: Method, name: str) -> None:
+    """Refuse a value that is neither True nor False."""
+    value = getattr(method, name)
+    if not isinstance(value, bool):
+        raise TypeError(f"{type(method).__name__}: {name} must be True or False; got {value!r}.")

@@ -1,0 +1,57 @@
+"""ReDo: every F updates, replace the units that are nearly silent compared with their layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from neoteny.methods.method import State, check_number
+from neoteny.methods.unit_method import UnitMethod, mean_activity
+from neoteny.units.view import LiveGroup, Reader, View
+
+_EPSILON = 1e-9
+
+
+@dataclass(frozen=True)
+class ReDo(UnitMethod):
+    r"""Recycling of dormant units (Sokar et al. 2023).
+
+    The score of unit \(i\) is its mean absolute activation over the batch divided by the mean over its layer,
+    \(s_i = \mathbb E|h_i| / (\frac1U \sum_k \mathbb E|h_k| + 10^{-9})\). Every `period` updates the units with
+    \(s_i \le \tau\) get fresh incoming weights, zero bias, zero outgoing weights and fresh optimizer state. Scores of
+    all layers come from one forward pass, before anything is rewritten.
+
+    A unit's activations over the positions of a convolution are averaged. The published code resets from a batch of its
+    own; here the batch is the one of this update.
+
+    Args:
+        period: updates between two checks, at least 1. The authors use 1,000 (DQN on Atari).
+        threshold: \(\tau\), at least 0; 0 replaces units that are exactly silent. The authors use 0.1 (0.025 in
+            some of their runs).
+
+    Example:
+        >>> ReDo().period
+        1000
+    """
+
+    period: int = 1000
+    threshold: float | tuple[float, ...] = 0.1
+
+    def __post_init__(self) -> None:
+        check_number(self, "period", 1, whole=True, single=True)
+        check_number(self, "threshold")
+
+    def is_due(self, step: int) -> bool:
+        """Every `period` updates."""
+        return step % self.period == 0
+
+    def choose(self, view: View, group: LiveGroup, reader: Reader, state: State) -> Tensor:
+        """Units whose score is at most the threshold."""
+        activity = mean_activity(view, reader)
+        return dormant_scores(activity) <= view.per_run(self.threshold, activity, axes=1)
+
+
+def dormant_scores(activity: Tensor) -> Tensor:
+    """Mean absolute activations (*R, U) relative to the layer's mean."""
+    return activity / (activity.mean(-1, keepdim=True) + _EPSILON)

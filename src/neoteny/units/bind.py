@@ -1,0 +1,58 @@
+"""From traced unit groups to live ones: what `attach` and `stack` do before the first update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from neoteny.draws.initial import Declared, check_spread, declared_distributions
+from neoteny.layers.groups import UnitGroup
+from neoteny.units.view import LiveGroup
+from neoteny.wiring.trace import Norm, trace
+from neoteny.wiring.wiring import Wiring
+
+
+def find_groups(
+    caller: str,
+    model: nn.Module,
+    example: Any,
+    groups: Sequence[UnitGroup] | None,
+    leave_out: Sequence[str],
+    norm: Norm,
+) -> Wiring:
+    """The unit groups of a model; `caller` names the function whose `example` is missing."""
+    if example is None:
+        raise ValueError(f"{caller} needs example=..., a batch the model accepts, to find its hidden units.")
+    return trace(model, example, groups=groups, leave_out=leave_out, norm=norm)
+
+
+def bind_groups(model: nn.Module, wiring: Wiring, init: Declared | None) -> list[LiveGroup]:
+    """The groups bound to a model's modules and initial distributions."""
+    declared = declared_distributions(model, init)
+    modules = dict(model.named_modules())
+    return [LiveGroup(group, modules, declared) for group in wiring.groups]
+
+
+def check_initial(groups: Sequence[LiveGroup], model: nn.Module, label: str = "") -> None:
+    """Refuse a model whose weights do not look like the distribution that new units would be drawn from."""
+    for group in groups:
+        for port, distribution in zip(group.producers, group.initial, strict=True):
+            check_spread(f"{label}{port.module}", model.get_submodule(port.module), distribution)
+
+
+def refuse_port(groups: Sequence[LiveGroup], name: str) -> None:
+    """Refuse to replace a module whose weights belong to units.
+
+    Raises:
+        ValueError: names the group.
+    """
+    for group in groups:
+        for port in (*group.producers, *group.consumers, *group.norms):
+            if f"{port.module}.".startswith(f"{name}.") or f"{name}.".startswith(f"{port.module}."):
+                raise ValueError(
+                    f"{name!r} cannot be replaced by another module: its weights belong to the units of group "
+                    f"{group.name!r}, which another method acts on. Leave that group out (leave_out=[{group.name!r}]), "
+                    "or do not combine these methods."
+                )

@@ -1,0 +1,63 @@
+"""`reset_units`: the only code that rewrites a unit.
+
+A method decides which units. This file rewrites, in each of their ports, incoming weights, biases, norm statistics,
+outgoing weights and the consumers' biases, and tells the optimizer and every method which elements are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from neoteny.layers.ports import ConsumerPort
+from neoteny.layers.regions import ChosenUnits
+from neoteny.units.view import LiveGroup, View
+
+Means = Callable[[ConsumerPort], Tensor]
+"""From a consumer to the mean input (M, repeat, taps) that it sees of the chosen units."""
+
+
+def reset_units(
+    view: View,
+    group: LiveGroup,
+    chosen: ChosenUnits,
+    step: int,
+    *,
+    means: Means | None = None,
+    by: object = None,
+) -> None:
+    """Replace the chosen units by new ones.
+
+    The compensation reads the old outgoing weights, so it comes before they are cleared.
+
+    Args:
+        view, group: where the units live.
+        chosen: which units; `ChosenUnits.of(mask)` for a mask (*R, U).
+        step: the step of the draw, counted by the method.
+        means: with it, each unit's mean contribution is added to the biases of its consumers, which keeps their mean
+            pre-activation.
+        by: the method that resets; every other one is told (`Method.on_units_reset`).
+    """
+    for port in group.consumers:
+        outgoing = port.region(chosen)
+        weight = view.tensor(port.weight)
+        if means is not None and port.bias is not None:
+            port.compensate(weight, view.tensor(port.bias), outgoing, means(port))
+        outgoing.write(weight, 0.0)
+        view.was_reset(outgoing)
+    for port, distribution in zip(group.producers, group.initial, strict=True):
+        incoming, bias = port.regions(chosen)
+        seeds = view.seeds[chosen.runs] if chosen.runs else view.seeds
+        rows = incoming.index[-1]
+        fresh = distribution.draw(seeds.unsqueeze(-1), step, port.weight, rows, port.fan_in)
+        incoming.write(view.tensor(port.weight), fresh.unflatten(-1, port.row_shape))
+        view.was_reset(incoming)
+        if bias is not None:
+            bias.write(view.tensor(bias.name), 0.0)
+            view.was_reset(bias)
+    for port in group.norms:
+        for region, value in port.regions(chosen):
+            region.write(view.tensor(region.name), value)
+            view.was_reset(region)
+    view.units_were_reset(group, chosen, by)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from neoteny.diagnosis.diagnose import diagnose
     from neoteny.draws.initial import Initial
     from neoteny.layers.groups import Port, UnitGroup
-    from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
+    from neoteny.methods import L2, UPGD, ContinualBackprop, HareAndTortoise, L2Init, ReDo, ShrinkAndPerturb, Spectral
     from neoteny.stacking.stack import Stack, stack
     from neoteny.wiring.trace import trace
     from neoteny.wiring.wiring import WiringError
@@ -26,6 +26,11 @@ _HOMES = {
     "ContinualBackprop": "methods",
     "Initial": "draws.initial",
     "L2": "methods",
+    "UPGD": "methods",
+    "Spectral": "methods",
+    "ReDo": "methods",
+    "L2Init": "methods",
+    "HareAndTortoise": "methods",
     "Port": "layers.groups",
     "ShrinkAndPerturb": "methods",
     "Stack": "stacking.stack",
@@ -41,11 +46,16 @@ _MODULES = ("methods", "metrics", "nets", "optim")
 
 __all__ = [
     "L2",
+    "UPGD",
     "Attachment",
     "ContinualBackprop",
+    "HareAndTortoise",
     "Initial",
+    "L2Init",
     "Port",
+    "ReDo",
     "ShrinkAndPerturb",
+    "Spectral",
     "Stack",
     "UnitGroup",
     "WiringError",

@@ -63,6 +63,11 @@ class ModuleView(View):
         return {name: value for name, value in named if value.requires_grad and id(value) in owned}
 
     @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """Every buffer of the model."""
+        return dict(self._model.named_buffers())
+
+    @property
     def layers(self) -> Sequence[LayerParameters]:
         """The names of weights, biases and scales, layer by layer."""
         if self._layers is None:

@@ -2,9 +2,28 @@
 
 from neoteny.methods.adam import Adam
 from neoteny.methods.continual_backprop import ContinualBackprop
+from neoteny.methods.hare_and_tortoise import HareAndTortoise
 from neoteny.methods.l2 import L2
+from neoteny.methods.l2_init import L2Init
 from neoteny.methods.method import Method
+from neoteny.methods.redo import ReDo
 from neoteny.methods.sgd import SGD
 from neoteny.methods.shrink_and_perturb import ShrinkAndPerturb
+from neoteny.methods.spectral import Spectral
+from neoteny.methods.unit_method import UnitMethod
+from neoteny.methods.upgd import UPGD
 
-__all__ = ["L2", "SGD", "Adam", "ContinualBackprop", "Method", "ShrinkAndPerturb"]
+__all__ = [
+    "L2",
+    "SGD",
+    "UPGD",
+    "Adam",
+    "ContinualBackprop",
+    "HareAndTortoise",
+    "L2Init",
+    "Method",
+    "ReDo",
+    "ShrinkAndPerturb",
+    "Spectral",
+    "UnitMethod",
+]

@@ -157,7 +157,7 @@ def _add_term(view: View, method: Method, term: Tensor) -> None:
             "view.parameters, not under torch.no_grad()."
         )
     parameters = view.parameters
-    found = torch.autograd.grad(term.sum(), list(parameters.values()), allow_unused=True)
+    found = torch.autograd.grad(term, list(parameters.values()), torch.ones_like(term), allow_unused=True)
     scale = view.gradient_scale()
     for name, share in zip(parameters, found, strict=True):
         gradient = view.gradient(name)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from neoteny.draws import noise
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep
 from neoteny.methods.l2 import add_shrinkage
 from neoteny.methods.method import Method, State, check_number
+from neoteny.methods.weight_noise import add_noise
 from neoteny.units.view import View
 
 
@@ -45,20 +43,10 @@ class ShrinkAndPerturb(Method):
         add_shrinkage(view, self.strength)
 
     def step(self, view: View, state: State) -> None:
-        """Perturb: noise drawn for (run seed, step, parameter), one row of a weight a row of draws."""
+        """Perturb: noise drawn for (run seed, step, parameter), one row of draws per row of a weight."""
         state["step"] += 1
-        run_axes = len(view.runs)
         for name, parameter in view.parameters.items():
-            shape = parameter.shape[run_axes:]
-            matrix = (shape[0], shape[1:].numel()) if len(shape) > 1 else (1, shape.numel())
-            exact = torch.empty(0, dtype=torch.float64, device=parameter.device)
-            scale = view.per_run(self.noise_std, exact, axes=0)
-            with torch.no_grad():
-                target = parameter if parameter.is_contiguous() else torch.zeros_like(parameter).contiguous()
-                flat = target.detach().view(*view.runs, *matrix)
-                noise.add_normal(flat, view.seeds, state["step"], f"{name}/perturb", scale)
-                if target is not parameter:
-                    parameter.add_(target)
+            add_noise(view, parameter, state["step"], f"{name}/perturb", self.noise_std)
 
     def kernel_terms(self) -> KernelTerms:
         """The L2 term, and noise after the update."""

@@ -48,7 +48,7 @@ class StackView(View):
         self.template = template
         self.gradients: dict[str, Tensor | None] = {}
         self.tensors: dict[str, Tensor] = {**parameters, **buffers}
-        self.buffers = buffers
+        self._buffers = buffers
         self.on_rewrite: Callable[[set[str]], None] = lambda names: None
         self._init = init
         self._parameters = {name: value for name, value in parameters.items() if value.requires_grad}
@@ -59,6 +59,11 @@ class StackView(View):
     def parameters(self) -> Mapping[str, Tensor]:
         """Every trainable parameter, (n, ...)."""
         return self._parameters
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """Every buffer, (n, ...)."""
+        return self._buffers
 
     @property
     def layers(self) -> Sequence[LayerParameters]:
@@ -81,7 +86,7 @@ class StackView(View):
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether no parameter of the group was frozen since."""
-        return all(name in self._parameters or name in self.buffers for name in group.tensors())
+        return all(name in self._parameters or name in self._buffers for name in group.tensors())
 
     def freeze(self, name: str) -> None:
         """Make a parameter one that is no longer trained."""
@@ -104,11 +109,11 @@ class StackView(View):
         gone = {each for each in self.tensors if each.startswith(f"{name}.")}
         for each in gone:
             del self.tensors[each]
-            self.buffers.pop(each, None)
+            self._buffers.pop(each, None)
             self._parameters.pop(each, None)
         parameters, buffers = stack_module_state(made)
         self.tensors |= {f"{name}.{each}": value for each, value in (parameters | buffers).items()}
-        self.buffers |= {f"{name}.{each}": value for each, value in buffers.items()}
+        self._buffers |= {f"{name}.{each}": value for each, value in buffers.items()}
         trained = {f"{name}.{each}": value for each, value in parameters.items() if value.requires_grad}
         self._parameters |= trained
         self.on_rewrite(gone)

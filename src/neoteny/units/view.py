@@ -109,6 +109,11 @@ class View(ABC):
 
     @property
     @abstractmethod
+    def buffers(self) -> Mapping[str, Tensor]:
+        """Every buffer by name."""
+
+    @property
+    @abstractmethod
     def layers(self) -> Sequence[LayerParameters]:
         """The names of weights, biases and scales, layer by layer."""
 

@@ -1,0 +1,101 @@
+"""Spectral regularisation: keep the largest singular value of every layer near one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neoteny.draws import rng
+from neoteny.methods.method import Method, State, check_number, slot
+from neoteny.units.view import View
+
+
+@dataclass(frozen=True)
+class Spectral(Method):
+    r"""Spectral regularisation (Lewandowski et al. 2025).
+
+    Adds \(\lambda (\sum_l (\sigma_1(W_l)^k - 1)^2 + \sum_l \lVert b_l \rVert^{2k} + \sum (g - 1)^2)\) to the loss, over
+    the weights and biases of linear layers and convolutions and the scales \(g\) of norms. The largest singular value
+    is \(\sigma_1 = u^\top W v\) with \(u, v\) from one step of power iteration per update, kept from update to update
+    and held constant in the gradient. A convolution is the matrix (out, in * taps).
+
+    The bias term has two readings, \(\lVert b \rVert^{2k}\) and \(\lVert b \rVert^2\); this is the first (the second
+    is `bias_power=1`).
+
+    Args:
+        strength: \(\lambda\), at least 0. Baselines of others use 1e-3 (MNIST) and 1e-2 (CIFAR, ImageNet).
+        power: \(k\), at least 1; the authors use 2.
+        bias_power: the \(k\) of the bias term, at least 1.
+
+    Example:
+        >>> Spectral(1e-3).power
+        2
+    """
+
+    strength: float | tuple[float, ...]
+    power: int = 2
+    bias_power: int = 2
+
+    def __post_init__(self) -> None:
+        check_number(self, "strength")
+        check_number(self, "power", 1, whole=True, single=True)
+        check_number(self, "bias_power", 1, whole=True, single=True)
+
+    def init(self, view: View) -> State:
+        """The right singular vector of every weight, drawn at random."""
+        state: State = {"parameters": {}}
+        for name, weight in view.weights().items():
+            _vector(view, state, name, _matrix(view, weight))
+        return state
+
+    def penalty(self, view: View, state: State) -> Tensor | None:
+        """The three sums, times the strength."""
+        terms: list[Tensor] = []
+        parameters = view.parameters
+        run_axes = len(view.runs)
+        for layer in view.layers:
+            if layer.weight is not None and layer.weight in parameters:
+                matrix = _matrix(view, parameters[layer.weight])
+                sigma = _largest_singular_value(matrix, _vector(view, state, layer.weight, matrix))
+                terms.append((sigma**self.power - 1.0) ** 2)
+            if layer.scale is not None and layer.scale in parameters:
+                terms.append((parameters[layer.scale] - 1.0).square().flatten(run_axes).sum(-1))
+            elif layer.scale is None and layer.bias is not None and layer.bias in parameters:
+                square = parameters[layer.bias].square().flatten(run_axes).sum(-1)
+                terms.append(square**self.bias_power)
+        if not terms:
+            return None
+        total = torch.stack(terms).sum(0)  # (*R,)
+        return total * view.per_run(self.strength, total, axes=0)
+
+
+def _matrix(view: View, weight: Tensor) -> Tensor:
+    """(*R, out, in, *kernel) -> (*R, out, in * taps)."""
+    return weight.flatten(len(view.runs) + 1)
+
+
+def _vector(view: View, state: State, name: str, matrix: Tensor) -> Tensor:
+    """The kept right singular vector of a weight, (*R, in), of length one."""
+
+    def draw() -> Tensor:
+        row = torch.zeros(view.runs, dtype=torch.int64, device=matrix.device)
+        vector = rng.normal(view.seeds, 0, f"{name}/spectral", row, matrix.shape[-1])
+        vector = vector.reshape(*view.runs, matrix.shape[-1]).to(matrix)
+        return vector / vector.norm(dim=-1, keepdim=True)
+
+    return slot(state, name, draw)
+
+
+def _largest_singular_value(matrix: Tensor, right: Tensor) -> Tensor:
+    """u^T W v (*R,), after one step of power iteration that changes `right` in place."""
+    smallest = torch.finfo(matrix.dtype).tiny
+    with torch.no_grad():
+        left = (matrix @ right.unsqueeze(-1)).squeeze(-1)
+        left = left / left.norm(dim=-1, keepdim=True).clamp_min(smallest)
+        moved = (left.unsqueeze(-2) @ matrix).squeeze(-2)
+        length = moved.norm(dim=-1, keepdim=True)
+        # A matrix of zeros gives no direction: the vector stays.
+        right.copy_(torch.where(length > 0.0, moved / length.clamp_min(smallest), right))
+    return (left.unsqueeze(-2) @ matrix @ right.unsqueeze(-1).clone()).squeeze(-1).squeeze(-1)

@@ -26,11 +26,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "Adam": {"step_size": 1e-3},
     "ShrinkAndPerturb": {"strength": 1e-3, "noise_std": 1e-3},
     "ContinualBackprop": {"replacement_rate": 0.05, "maturity_threshold": 5},
+    "HareAndTortoise": {"decay": 0.9, "period": 7},
+    "L2Init": {"strength": 1e-2},
+    "ReDo": {"threshold": 0.5, "period": 7},
+    "Spectral": {"strength": 1e-2},
+    "UPGD": {"step_size": 0.02, "noise_std": 0.01},
 }
 FOUND: dict[str, Any] = {
     name: value
     for name, value in vars(methods).items()
-    if inspect.isclass(value) and issubclass(value, Method) and value is not Method
+    if inspect.isclass(value) and issubclass(value, Method) and value not in (Method, methods.UnitMethod)
 }
 
 
@@ -148,4 +153,4 @@ class TestEveryMethod:
 
 
 def test_the_public_methods_are_the_ones_that_are_found() -> None:
-    assert set(methods.__all__) == {*FOUND, "Method"}
+    assert set(methods.__all__) == {*FOUND, "Method", "UnitMethod"}

@@ -196,7 +196,7 @@ class _Waits(nn.Module):
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=NEEDS_CUDA)])
 def test_an_update_that_waits_for_the_device_is_not_recorded_but_done(device: str) -> None:
     made, path = make(GraphBackend, device, (SGD(0.01),))
-    path.forward = lambda tensors, inputs: (_Waits()(made._forward(tensors, inputs)[0]), {})
+    path._forward = lambda tensors, inputs: (_Waits()(made.forward(tensors, inputs)[0]), {})
     path.plan(0)
     path.advance(0, 5)
     assert path.reason.startswith("recording failed: ")

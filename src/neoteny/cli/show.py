@@ -47,7 +47,7 @@ def command_claims(folder: Path, so_far: bool, tasks: int | None) -> int:
     frame = read_frame(results, experiment, so_far, tasks)
     counts = dict.fromkeys(Outcome, 0)
     for claim in experiment.claims:
-        verdict = experiment.judge(claim, frame)
+        verdict = experiment.evaluate(claim, frame)
         counts[verdict.outcome] += 1
         print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
     print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
@@ -116,7 +116,7 @@ def _make_report(results: Results, experiment: Experiment, so_far: bool, tasks: 
     sweep = experiment.make_sweep(results.about["scale"])
     charts = experiment.draw(frame)
     table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)
-    verdicts = [(claim, experiment.judge(claim, frame)) for claim in experiment.claims]
+    verdicts = [(claim, experiment.evaluate(claim, frame)) for claim in experiment.claims]
     write_figures(results.root, charts)
     page = write_report(
         results.root,

@@ -92,12 +92,12 @@ class Experiment:
             raise ExperimentError(f"{self.path or self.name}: figure(frame) must return charts; got {drawn!r}.")
         return list(charts)
 
-    def judge(self, claim: Claim, frame: pd.DataFrame) -> Verdict:
-        """The verdict on a claim; a check that raises costs its own verdict, not those of the others."""
+    def evaluate(self, claim: Claim, frame: pd.DataFrame) -> Verdict:
+        """The verdict on a claim; inconclusive where its check raises, so that the other claims are not lost."""
         from neoteny.report.claim import Outcome, Verdict
 
         try:
-            verdict = claim.judge(frame)
+            verdict = claim.evaluate(frame)
         except Exception as error:
             return Verdict(Outcome.INCONCLUSIVE, f"the check raised {type(error).__name__}: {error}")
         if not isinstance(verdict, Verdict):

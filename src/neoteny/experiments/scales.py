@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from neoteny.suite.sweep import SCALES, Chosen
+from neoteny.suite.sweep import SCALES, Assumption
 from neoteny.text import nearest
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-CBP_COUNT = Chosen(
+CBP_COUNT = Assumption(
     "what continual backpropagation counts and makes up for",
     "the replacement rate is a share of a layer's mature units; when a unit leaves, the mean of what it passed on goes "
     "into the next layer's biases",
@@ -23,12 +23,12 @@ CBP_COUNT = Chosen(
     "immature; the correction of the biases is in the text of Section 6, is not a step of Algorithm 1, and the paper "
     "does not say whether its curves have it",
 )
-CBP_DECAY = Chosen(
+CBP_DECAY = Assumption(
     "decay rate of the utilities",
     "0.99",
     "an example in the paper's algorithms, which name no value for any of its problems",
 )
-CBP_MATURITY = Chosen(
+CBP_MATURITY = Assumption(
     "maturity threshold and decay rate of continual backpropagation",
     "100 and 0.99",
     "examples in Algorithm 1; the paper sets 100 on Continual ImageNet only, and Appendix E has 1000 as the example "

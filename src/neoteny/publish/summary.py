@@ -71,7 +71,7 @@ def summarise(results: Results, command: str, so_far: bool = False, tasks: int |
         command=command,
         finished=len(finished.intersection(plan)) if plan else len(finished),
         planned=len(plan) or len(finished),
-        verdicts=tuple(_record(claim, experiment.judge(claim, frame)) for claim in experiment.claims),
+        verdicts=tuple(_record(claim, experiment.evaluate(claim, frame)) for claim in experiment.claims),
         charts=tuple(experiment.draw(frame)),
     )
 

@@ -1,15 +1,22 @@
-"""Claim: a sentence of the paper that a table of results can speak for or against."""
+"""Claim: a sentence of the paper, where it stands, and the check of it on a table of results.
+
+One vocabulary for comparisons: `above`, `below`, `near`, `differs`, `agrees` and `below_share` give a verdict on values
+of runs; `all_of`, `any_of`, `most_of` and `for_each` join verdicts. Values are series indexed by seed (`statistics`,
+`trends`), so that what saw the same stream is compared in pairs.
+"""
 
 from __future__ import annotations
 
 import enum
+import inspect
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
-from neoteny.report.statistics import Estimate
+from neoteny.report.statistics import Estimate, estimate, paired
 
 FEWEST_RUNS = 3
 """With fewer runs an interval says nothing."""
@@ -24,7 +31,7 @@ class Outcome(enum.StrEnum):
 
 
 class Coverage(enum.Enum):
-    """How much of what a claim compares the results have runs of; fewer than say anything are some."""
+    """Share of a claim's comparisons that have enough runs; too few runs count as PART."""
 
     WHOLE = "all of it"
     PART = "some of it"
@@ -33,22 +40,26 @@ class Coverage(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome with the numbers and the interval behind it, and whether anything was without runs."""
+    """An outcome with the numbers behind it, and how much of what was compared has runs."""
 
     outcome: Outcome
     evidence: str
     coverage: Coverage = Coverage.WHOLE
 
 
+Check = Callable[..., Verdict]
+"""From the frame (`statistics`) to a verdict; it may have further parameters with defaults."""
+
+
 @dataclass(frozen=True)
 class Claim:
-    """A statement, where the paper makes it, and its check.
+    """A statement, where the paper makes it, and its check; `Claims` adds one where the check is written.
 
     Args:
         name: short and unique within the experiment, in lower case with dashes.
         statement: in our own words.
         source: the paper's figure or section, for example "Figure 5a" or "Section 4".
-        check: from the frame (`statistics`) to a verdict.
+        check: from the frame to a verdict.
         scale: "any", or "paper" for a statement about numbers that only the paper's own scale can test; elsewhere the
             verdict is inconclusive without looking.
     """
@@ -56,10 +67,10 @@ class Claim:
     name: str
     statement: str
     source: str
-    check: Callable[[pd.DataFrame], Verdict]
+    check: Check
     scale: str = "any"
 
-    def judge(self, frame: pd.DataFrame) -> Verdict:
+    def evaluate(self, frame: pd.DataFrame) -> Verdict:
         """The verdict on these results."""
         if frame.empty:
             return Verdict(Outcome.INCONCLUSIVE, "no finished runs", Coverage.NOTHING)
@@ -68,6 +79,32 @@ class Claim:
             evidence = f"needs the paper's scale; these runs are {', '.join(sorted(scales))}"
             return Verdict(Outcome.INCONCLUSIVE, evidence, Coverage.NOTHING)
         return self.check(frame)
+
+
+class Claims(list[Claim]):
+    """The claims of an experiment, in the order in which they were added.
+
+    Example:
+        >>> claims = Claims()
+        >>> @claims.add("cbp-best", "Section 6, Figure 6a")
+        ... def cbp_ends_highest(frame):
+        ...     "CBP ends with the highest accuracy of all methods."
+        ...     return above(Estimate(0.5, 0.4, 0.6, 30))
+        >>> claims[0].name, claims[0].statement
+        ('cbp-best', 'CBP ends with the highest accuracy of all methods.')
+    """
+
+    def add(self, name: str, source: str, statement: str = "", scale: str = "any") -> Callable[[Check], Check]:
+        """A decorator for a check, whose docstring is the statement unless one is given; arguments as of `Claim`."""
+
+        def register(check: Check) -> Check:
+            words = statement or " ".join((inspect.getdoc(check) or "").split())
+            if not words:
+                raise ValueError(f"Claim {name!r} has no statement. Write it as the docstring of its check.")
+            self.append(Claim(name, words, source, check, scale))
+            return check
+
+        return register
 
 
 @dataclass(frozen=True)
@@ -79,23 +116,40 @@ class Unchecked:
     reason: str
 
 
-def above(difference: Estimate, threshold: float = 0.0, what: str = "") -> Verdict:
-    """Whether a difference is above a threshold: holds or fails when its whole interval is on one side.
+Values = Estimate | pd.Series
+"""A mean over runs, or the values of runs by seed."""
+
+
+def above(
+    first: Values, second: pd.Series | float = 0.0, what: str = "", margin: float = 0.0, divergence_loses: bool = False
+) -> Verdict:
+    """Whether the first is above the second: holds or fails when the whole interval is on one side.
+
+    Args:
+        first: values.
+        second: a threshold, or other values, which are compared in pairs over the seeds that both have.
+        what: is compared, for the evidence.
+        margin: by which first has to be above second, if second are values.
+        divergence_loses: values with a diverged run are below values without one, as in `best_setting`.
 
     Example:
         >>> verdict = above(Estimate(0.5, 0.4, 0.6, 30), what="CBP minus BP")
         >>> print(verdict.outcome, verdict.evidence, sep="; ")
         holds; CBP minus BP: 0.5 [0.4, 0.6] (30 runs), expected above 0
     """
-    return _judge(difference, threshold, math.inf, f"above {threshold:g}", what)
+    if divergence_loses and (verdict := _find_diverged(first, second, what)):
+        return verdict
+    difference, threshold = _subtract(first, second, margin)
+    return _place(difference, threshold, math.inf, f"above {threshold:g}", what)
 
 
-def below(difference: Estimate, threshold: float = 0.0, what: str = "") -> Verdict:
-    """Whether a difference is below a threshold."""
-    return _judge(difference, -math.inf, threshold, f"below {threshold:g}", what)
+def below(first: Values, second: pd.Series | float = 0.0, what: str = "", margin: float = 0.0) -> Verdict:
+    """Whether the first is below the second; or, with a margin, no more than that above it."""
+    difference, threshold = _subtract(first, second, margin)
+    return _place(difference, -math.inf, threshold, f"below {threshold:g}", what)
 
 
-def near(value: Estimate, target: float, tolerance: float, what: str = "") -> Verdict:
+def near(value: Values, target: float, tolerance: float, what: str = "") -> Verdict:
     """Whether a value is within a tolerance of a target: holds if its interval is inside, fails if it is outside.
 
     Example:
@@ -104,13 +158,68 @@ def near(value: Estimate, target: float, tolerance: float, what: str = "") -> Ve
     """
     low, high = target - tolerance, target + tolerance
     # The ends belong to the range; those of `above` and `below` do not.
-    return _judge(
-        value, math.nextafter(low, -math.inf), math.nextafter(high, math.inf), f"between {low:.4g} and {high:.4g}", what
-    )
+    ends = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+    return _place(_estimate(value), *ends, f"between {low:.4g} and {high:.4g}", what)
 
 
-def _judge(value: Estimate, least: float, most: float, expected: str, what: str) -> Verdict:
-    """Holds if the interval lies within (least, most), fails if it lies without, else inconclusive."""
+def below_share(part: pd.Series, whole: pd.Series, share: float, what: str) -> Verdict:
+    """Whether part is below a share of whole, in pairs; inconclusive while whole itself may be zero or less."""
+    verdict = below(part, share * whole, f"{what}, less {share:g} of {estimate(whole)}")
+    if above(whole).outcome is Outcome.HOLDS:
+        return verdict
+    evidence = f"{what}: {estimate(part)}, but what it is compared with: {estimate(whole)}"
+    return Verdict(Outcome.INCONCLUSIVE, evidence, verdict.coverage)
+
+
+def differs(first: pd.Series, second: pd.Series, tolerance: float, what: str) -> Verdict:
+    """Whether two values differ by more than a tolerance, to either side; fails if the interval lies within."""
+    difference = paired(first, second)
+    evidence = f"{what}: {difference} against +-{tolerance:.3g}"
+    if not difference.runs:
+        return Verdict(Outcome.INCONCLUSIVE, f"{what}: not in these results", Coverage.NOTHING)
+    if difference.runs < FEWEST_RUNS:
+        return Verdict(Outcome.INCONCLUSIVE, evidence, Coverage.PART)
+    if math.isnan(difference.mean):
+        return Verdict(Outcome.INCONCLUSIVE, evidence)
+    if difference.low > tolerance or difference.high < -tolerance:
+        return Verdict(Outcome.HOLDS, evidence)
+    inside = -tolerance <= difference.low and difference.high <= tolerance
+    return Verdict(Outcome.FAILS if inside else Outcome.INCONCLUSIVE, evidence)
+
+
+def agrees(first: pd.Series, second: pd.Series, tolerance: float, what: str) -> Verdict:
+    """Whether two values differ by no more than a tolerance: the opposite of `differs`."""
+    opposite = {Outcome.HOLDS: Outcome.FAILS, Outcome.FAILS: Outcome.HOLDS}
+    verdict = differs(first, second, tolerance, what)
+    return replace(verdict, outcome=opposite.get(verdict.outcome, verdict.outcome))
+
+
+def _estimate(values: Values) -> Estimate:
+    return values if isinstance(values, Estimate) else estimate(values)
+
+
+def _subtract(first: Values, second: pd.Series | float, margin: float) -> tuple[Estimate, float]:
+    """What is compared with a threshold, and the threshold."""
+    if isinstance(second, pd.Series):
+        assert isinstance(first, pd.Series), "pairs need the values of runs, not their mean"
+        return paired(first, second), margin
+    return _estimate(first), second
+
+
+def _find_diverged(first: Values, second: pd.Series | float, what: str) -> Verdict | None:
+    """The verdict if some runs of one of both diverged and none of the other."""
+    if not isinstance(first, pd.Series) or not isinstance(second, pd.Series):
+        return None
+    common = first.index.intersection(second.index)
+    broken = [not np.isfinite(series.loc[common]).all() for series in (first, second)]
+    if len(common) < FEWEST_RUNS or broken[0] == broken[1]:
+        return None
+    loser, outcome = ("the second", Outcome.HOLDS) if broken[1] else ("the first", Outcome.FAILS)
+    return Verdict(outcome, f"{what}: {loser} diverged in some of {len(common)} runs, the other in none")
+
+
+def _place(value: Estimate, least: float, most: float, expected: str, what: str) -> Verdict:
+    """Holds if the interval lies within (least, most), fails if it lies outside, else inconclusive."""
     subject = f"{what}: " if what else ""
     if value.runs == 0:
         return Verdict(Outcome.INCONCLUSIVE, f"{subject}not in these results", Coverage.NOTHING)
@@ -142,8 +251,23 @@ def any_of(verdicts: Sequence[Verdict]) -> Verdict:
     return combine(Outcome.HOLDS if Outcome.HOLDS in outcomes else Outcome.FAILS, verdicts)
 
 
+def most_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """Holds if more than half hold, fails if half or more fail."""
+    outcomes = [verdict.outcome for verdict in verdicts]
+    if outcomes and 2 * outcomes.count(Outcome.HOLDS) > len(outcomes):
+        return combine(Outcome.HOLDS, verdicts)
+    if outcomes and 2 * outcomes.count(Outcome.FAILS) >= len(outcomes):
+        return combine(Outcome.FAILS, verdicts)
+    return combine(Outcome.INCONCLUSIVE, verdicts)
+
+
+def for_each(values: Iterable[object], verdict_of: Callable[..., Verdict]) -> Verdict:
+    """Holds if it holds for each value."""
+    return all_of([verdict_of(value) for value in values])
+
+
 def combine(outcome: Outcome, verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict of this outcome with the evidence of several; of none: with nothing."""
+    """One verdict of this outcome with the evidence of several."""
     coverages = {verdict.coverage for verdict in verdicts} or {Coverage.NOTHING}
     coverage = coverages.pop() if len(coverages) == 1 else Coverage.PART
     return Verdict(outcome, "; ".join(verdict.evidence for verdict in verdicts) or "not in these results", coverage)

@@ -10,7 +10,7 @@ A nan always counts: a mean over a diverged run is nan. A row that is not there 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,14 +118,14 @@ def curve(
 ) -> Series:
     """Mean over runs with a band, in bins of tasks.
 
-    A last bin without all its tasks is left out unless it is the only one, and so is, from a bin, a run that has not
-    finished it. With one run the band is as wide as the line.
+    Incomplete bins are dropped (unless there is only one); so are runs that have not finished a bin. With one run the
+    band is as wide as the line.
 
     Args:
         rows: one metric, one setting.
         name: what the legend says.
-        bin_tasks: tasks a bin, by their numbers; a point stands at the end of the bin's last task.
-        x_scale: x is that number of tasks times this (for example examples a task).
+        bin_tasks: tasks per bin, by their numbers; a point stands at the end of the bin's last task.
+        x_scale: x is that number of tasks times this (for example examples per task).
         band: "standard_error" (one to each side), or "bootstrap" (95% interval of the mean over runs drawn again
             with replacement, the same draws every time).
         options: `method` and `dashed` of the Series.
@@ -147,6 +147,30 @@ def curve(
     x = ends * x_scale
     bounds = [np.ma.filled(one, np.nan).tolist() for one in (mean, low, high)]
     return Series(name, x.tolist(), *bounds, **options)  # type: ignore[arg-type]
+
+
+def curve_over_values(name: str, points: Iterable[tuple[float, pd.DataFrame]], **options: object) -> Series:
+    """Means over all tasks and runs at values of a hyperparameter, with bars of one standard error.
+
+    Args:
+        name: what the legend says.
+        points: each value with its rows, of one metric and one setting.
+        options: of the Series.
+    """
+    line = sorted(((x, estimate(per_run(rows))) for x, rows in points), key=lambda point: point[0])
+    means = [value.mean for _, value in line]
+    spreads = [value.spread if value.runs > 1 else 0.0 for _, value in line]
+    low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+    high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+    return Series(name, [x for x, _ in line], means, low, high, **options)  # type: ignore[arg-type]
+
+
+def level_under(series: Sequence[Series], name: str, rows: pd.DataFrame) -> list[Series]:
+    """A dashed level, the mean of these rows, as wide as the other series; nothing without rows or other series."""
+    if not len(rows) or not series:
+        return []
+    ends = [min(min(one.x) for one in series), max(max(one.x) for one in series)]
+    return [Series(name, ends, [estimate(per_run(rows)).mean] * 2, method=name, dashed=True)]
 
 
 def best_setting(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:

@@ -151,12 +151,15 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Assumption:
     """A value on which the paper is silent, and why we took it."""
 
     what: str
     value: str
     reason: str
+
+
+Chosen = Assumption  # its name in experiment files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Sweep:
     probe_examples: int = 2000
     selection: Selection | None = None
     stack_size: int = 100
-    chosen: tuple[Chosen, ...] = ()
+    chosen: tuple[Assumption, ...] = ()
     dtype: str = "float32"
     points_per_task: int = 20
 

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from neoteny import experiments
+from neoteny.experiments.ant.charts import CHANGES
 from neoteny.experiments.ant.settings import DECAYS, METHODS, NOISES, PAIRS, points_per_task
 from neoteny.experiments.ant.sweep import choose_best
-from neoteny.experiments.ant.trends import CHANGES, find_drops, find_loss, take_early, take_first, take_late
 from neoteny.methods import L2, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.problems import SlipperyAnt
 from neoteny.report.claim import Claim, Outcome
@@ -153,7 +153,7 @@ def open_frames(name: str) -> tuple[pd.DataFrame, ...]:
 
 
 def judge(name: str, claim: str, frame: pd.DataFrame) -> Outcome:
-    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].judge(frame).outcome
+    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].evaluate(frame).outcome
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -163,11 +163,11 @@ def test_every_claim_has_a_frame_on_which_it_must_fail(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "claim"), CLAIMS, ids=lambda value: getattr(value, "name", value))
 def test_a_claim_holds_fails_and_stays_open_where_it_must(name: str, claim: Claim) -> None:
-    true, false = claim.judge(true_frame(name)), claim.judge(false_frame(name, claim.name))
+    true, false = claim.evaluate(true_frame(name)), claim.evaluate(false_frame(name, claim.name))
     assert true.outcome is Outcome.HOLDS, true.evidence
     assert false.outcome is Outcome.FAILS, false.evidence
     for frame in open_frames(name):
-        hidden = claim.judge(frame)
+        hidden = claim.evaluate(frame)
         assert hidden.outcome is Outcome.INCONCLUSIVE, hidden.evidence
 
 
@@ -178,7 +178,7 @@ def test_claims_stay_open_on_what_is_missing_or_diverged(name: str) -> None:
     alone = frame[~frame["method"].isin(["PPO", "Continual PPO"])]
     for part in (diverged, alone, frame.iloc[:0]):
         for claim in EXPERIMENTS[name].claims:
-            verdict = claim.judge(part)
+            verdict = claim.evaluate(part)
             assert verdict.outcome is Outcome.INCONCLUSIVE, f"{claim.name}: {verdict.evidence}"
 
 
@@ -208,38 +208,7 @@ def test_returns_below_zero_are_compared_like_others() -> None:
     lower = frame.assign(value=frame["value"] - 10_000.0)
     for claim in EXPERIMENTS["ant-methods"].claims:
         if "almost" not in claim.name:
-            assert claim.judge(lower).outcome is Outcome.HOLDS
-
-
-def test_early_tasks_follow_the_first_and_are_as_many_as_the_last() -> None:
-    rows = World("return", [("PPO", {}, tuple(float(task) for task in range(10)))], 10, 0.0, 0.0).frame(runs=2)
-    assert take_first(rows).tolist() == [0.0, 0.0]
-    assert take_early(rows).tolist() == [2.0, 2.0]  # tasks 1, 2 and 3
-    assert take_late(rows).tolist() == [8.0, 8.0]
-    assert find_loss(rows).tolist() == [-6.0, -6.0]
-    unfinished = rows[(rows["seed"] == 0) | (rows["task"] < 9)]
-    assert find_loss(unfinished).index.tolist() == [0]
-
-
-def test_drops_are_from_the_end_of_a_task_to_the_beginning_of_the_next() -> None:
-    # Two runs of three tasks of four points; a tenth of four points is one.
-    values = np.array([[0, 1, 2, 10, 4, 5, 6, 20, 5, 0, 0, 0], [0, 0, 0, 3, 3, 0, 0, 7, 8, 0, 0, 0]], dtype=float)
-    runs, points = np.indices(values.shape)
-    rows = pd.DataFrame(
-        {
-            "setting": "PPO",
-            "metric": "return.curve",
-            "seed": runs.ravel(),
-            "task": points.ravel(),
-            "value": values.ravel(),
-        }
-    )
-    assert find_drops(rows, 4).to_dict() == {0: ((10 - 4) + (20 - 5)) / 2, 1: ((3 - 3) + (7 - 8)) / 2}
-    assert find_drops(rows[rows["task"] < 4], 4).empty
-    assert find_drops(rows.iloc[:0], 4).empty
-    diverged = rows.assign(value=rows["value"].where((rows["seed"] == 0) | (rows["task"] < 9)))
-    assert find_drops(diverged, 4).isna().to_dict() == {0: False, 1: False}  # the first point after it was reached
-    assert find_drops(diverged.assign(value=diverged["value"].where(rows["task"] < 8)), 4).isna().all()
+            assert claim.evaluate(lower).outcome is Outcome.HOLDS
 
 
 def test_noise_is_chosen_at_the_weight_decay_that_is_best_for_l2() -> None:

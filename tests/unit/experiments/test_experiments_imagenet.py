@@ -13,7 +13,8 @@ import torch
 
 import neoteny
 from neoteny import experiments
-from neoteny.experiments.imagenet.sweep import BEST, DECAYS, NOISES, RATES
+from neoteny.experiments.imagenet.methods import BEST
+from neoteny.experiments.imagenet.sweep import DECAYS, NOISES, RATES
 from neoteny.methods import L2, SGD, ContinualBackprop, ShrinkAndPerturb
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet
@@ -144,11 +145,11 @@ def test_every_claim_has_a_frame_on_which_it_must_fail(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "claim"), CLAIMS, ids=lambda value: getattr(value, "name", value))
 def test_a_claim_holds_fails_and_stays_open_where_it_must(name: str, claim: Claim) -> None:
-    true, false = claim.judge(true_frame(name)), claim.judge(WORLDS[name].frame(FAILS[name][claim.name]))
+    true, false = claim.evaluate(true_frame(name)), claim.evaluate(WORLDS[name].frame(FAILS[name][claim.name]))
     assert true.outcome is Outcome.HOLDS, true.evidence
     assert false.outcome is Outcome.FAILS, false.evidence
     for frame in open_frames(name):
-        hidden = claim.judge(frame)
+        hidden = claim.evaluate(frame)
         assert hidden.outcome is Outcome.INCONCLUSIVE, hidden.evidence
 
 
@@ -164,7 +165,7 @@ def test_claims_stay_open_on_what_is_missing(name: str) -> None:
                 "perturbing-helps-beyond-shrinking",
             ):
                 continue  # these are about what is left
-            verdict = claim.judge(part)
+            verdict = claim.evaluate(part)
             assert verdict.outcome is Outcome.INCONCLUSIVE, f"{claim.name}: {verdict.evidence}"
 
 
@@ -173,32 +174,32 @@ def test_another_step_size_does_not_stand_in_for_the_largest() -> None:
     without = frame[frame["step_size"] != 0.01]
     claims = {claim.name: claim for claim in EXPERIMENTS["imagenet-bp"].claims}
     for name in ("largest-step-size-starts-best", "largest-step-size-falls", "largest-step-size-ends-below-linear"):
-        assert claims[name].judge(without).outcome is Outcome.INCONCLUSIVE
+        assert claims[name].evaluate(without).outcome is Outcome.INCONCLUSIVE
 
 
 def test_headline_numbers_are_judged_at_the_papers_scale_alone() -> None:
     frame = BP_WORLD.frame(scale="laptop")
     claim = {claim.name: claim for claim in EXPERIMENTS["imagenet-bp"].claims}["from-89-to-77-percent"]
-    assert claim.judge(frame).outcome is Outcome.INCONCLUSIVE
+    assert claim.evaluate(frame).outcome is Outcome.INCONCLUSIVE
 
 
 def test_runs_that_diverge_at_step_size_a_tenth_are_what_the_paper_says() -> None:
     frame = BP_WORLD.frame(Change({"method": "BP", "step_size": 0.1}, (0.8,)))
     late = (frame["step_size"] == 0.1) & (frame["task"] > 5)
     claim = {claim.name: claim for claim in EXPERIMENTS["imagenet-bp"].claims}["step-size-0.1-diverges"]
-    assert claim.judge(frame).outcome is Outcome.FAILS
-    assert claim.judge(frame.assign(value=frame["value"].mask(late))).outcome is Outcome.HOLDS
+    assert claim.evaluate(frame).outcome is Outcome.FAILS
+    assert claim.evaluate(frame.assign(value=frame["value"].mask(late))).outcome is Outcome.HOLDS
 
 
 def test_a_diverged_step_size_counts_as_poor_in_the_search() -> None:
     frame = SWEEP_WORLD.frame()
     claim = {claim.name: claim for claim in EXPERIMENTS["imagenet-sweep"].claims}["outer-step-sizes-are-poor"]
     broken = frame.assign(value=frame["value"].mask((frame["step_size"] == 0.1) & (frame["seed"] == 2)))
-    assert claim.judge(broken).outcome is Outcome.HOLDS
+    assert claim.evaluate(broken).outcome is Outcome.HOLDS
 
 
 def judge(name: str, claim: str, frame: pd.DataFrame) -> Outcome:
-    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].judge(frame).outcome
+    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].evaluate(frame).outcome
 
 
 def test_all_outer_step_sizes_diverged_is_poor_and_a_diverged_inner_one_is_not_better() -> None:
@@ -248,7 +249,7 @@ def test_unfinished_runs_are_left_out_and_not_taken_as_diverged() -> None:
         frame = true_frame(name)
         unfinished = frame[(frame["seed"] != 2) | (frame["task"] < 120)]
         for claim in EXPERIMENTS[name].claims:
-            verdict = claim.judge(unfinished)
+            verdict = claim.evaluate(unfinished)
             assert verdict.outcome is Outcome.HOLDS, f"{claim.name}: {verdict.evidence}"
 
 

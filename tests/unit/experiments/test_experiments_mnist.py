@@ -12,12 +12,11 @@ import torch
 
 import neoteny
 from neoteny.experiments import load
-from neoteny.experiments.mnist.trends import Trend, agrees, differs, is_small_share, short, trend
+from neoteny.experiments.mnist.charts import short
 from neoteny.experiments.scales import CBP_COUNT
 from neoteny.nets import MLP, OnlineNorm
 from neoteny.problems import PermutedMNIST
 from neoteny.report.claim import Claim, Outcome
-from neoteny.report.statistics import estimate
 from neoteny.suite.sweep import SCALES, Setting
 from support.mnist_worlds import LOUD, WORLDS
 
@@ -65,7 +64,7 @@ def test_every_claim_has_its_made_up_frames(experiment: str) -> None:
 def test_claim_holds_where_it_is_true(experiment: str, claim: Claim) -> None:
     world, cases = WORLDS[experiment]
     case = cases[claim.name]
-    verdict = claim.judge(world.change(quiet_frame(experiment, case.tasks), case.holds, case.tasks))
+    verdict = claim.evaluate(world.change(quiet_frame(experiment, case.tasks), case.holds, case.tasks))
     assert verdict.outcome is Outcome.HOLDS, verdict.evidence
 
 
@@ -73,14 +72,14 @@ def test_claim_holds_where_it_is_true(experiment: str, claim: Claim) -> None:
 def test_claim_fails_where_it_is_false(experiment: str, claim: Claim) -> None:
     world, cases = WORLDS[experiment]
     case = cases[claim.name]
-    verdict = claim.judge(world.change(quiet_frame(experiment, case.tasks), case.fails, case.tasks))
+    verdict = claim.evaluate(world.change(quiet_frame(experiment, case.tasks), case.fails, case.tasks))
     assert verdict.outcome is Outcome.FAILS, verdict.evidence
 
 
 @pytest.mark.parametrize(("experiment", "claim"), CLAIMS, ids=IDS)
 def test_claim_is_inconclusive_where_noise_hides_it(experiment: str, claim: Claim) -> None:
     case = WORLDS[experiment][1][claim.name]
-    verdict = claim.judge(loud_frame(experiment, case.tasks))
+    verdict = claim.evaluate(loud_frame(experiment, case.tasks))
     assert verdict.outcome is Outcome.INCONCLUSIVE, verdict.evidence
 
 
@@ -92,7 +91,7 @@ def test_too_few_results_prove_nothing(experiment: str, lack: str) -> None:
         frame = frame[frame["setting"] == frame["setting"].iloc[0]]
     if lack == "a diverged run":
         frame.loc[frame["seed"] == 1, "value"] = np.nan
-    decided = {claim.name for claim in EXPERIMENTS[experiment].claims if claim.judge(frame).outcome in DECIDED}
+    decided = {claim.name for claim in EXPERIMENTS[experiment].claims if claim.evaluate(frame).outcome in DECIDED}
     about_one_setting = {"quarter-of-units-dead"} if lack == "one setting" else set()
     assert decided <= about_one_setting
 
@@ -147,7 +146,7 @@ def test_what_the_paper_does_not_say_is_marked_at_its_own_scale() -> None:
 
 @pytest.mark.parametrize(("experiment", "claim"), CLAIMS, ids=IDS)
 def test_claims_on_the_papers_own_numbers_wait_for_its_scale(experiment: str, claim: Claim) -> None:
-    verdict = claim.judge(quiet_frame(experiment, 40).assign(scale="laptop"))
+    verdict = claim.evaluate(quiet_frame(experiment, 40).assign(scale="laptop"))
     waits = "needs the paper's scale" in verdict.evidence
     about_numbers = claim.name in PAPERS_NUMBERS or claim.name.startswith(("middle-", "least-dropout-"))
     assert waits == about_numbers
@@ -271,56 +270,6 @@ def test_change_rates_are_drawn_over_examples() -> None:
     chart = EXPERIMENTS["mnist-change-rate"].figure(frame)[0]
     assert [series.x[-1] for series in chart.series] == pytest.approx([0.1, 1.0, 10.0])
     assert chart.series[0].name == "change every 10,000"
-
-
-def test_the_drop_of_a_flat_curve_is_nothing_on_average() -> None:
-    draws = np.random.default_rng(0).standard_normal((100, 400))
-    table = Trend(pd.DataFrame(draws))
-    assert abs(estimate(table.drop).mean) < 0.1
-    own_best = table.bins.iloc[:-1].max() - table.last
-    assert estimate(own_best).mean > 0.5  # what choosing each run's own best bin would have claimed
-
-
-def test_a_trend_by_hand() -> None:
-    table = Trend(pd.DataFrame({0: [1.0, 4.0, 3.0, 2.0], 1: [2.0, 5.0, 4.0, 1.0]}))
-    assert table.peak.tolist() == [4.0, 5.0]
-    assert table.drop.tolist() == [2.0, 4.0]
-    assert table.rise.tolist() == [3.0, 3.0]
-    assert table.growth.tolist() == [1.0, -1.0]
-    assert table.late_growth.tolist() == [-1.0, -3.0]
-    assert table.slope(1).tolist() == pytest.approx([-1.0, -2.0])
-    assert table.peak_bin == 1
-    assert table.fall_speed.tolist() == pytest.approx([1.0, 2.0])
-
-
-def test_a_trend_leaves_unfinished_runs_out_and_keeps_diverged_ones() -> None:
-    frame = WORLDS["mnist-width"][0].frame(tasks=6)
-    frame = frame[(frame["seed"] != 2) | (frame["task"] < 3)].copy()
-    frame.loc[(frame["seed"] == 1) & (frame["task"] > 3), "value"] = np.nan
-    table = trend(frame, "accuracy", method="BP", width=100)
-    assert table.last.index.tolist() == [0, 1, 3, 4]
-    assert math.isnan(table.last[1])
-    with pytest.raises(ValueError, match="one setting"):
-        trend(frame, "accuracy", method="BP")
-
-
-def test_differs_and_agrees_are_opposites() -> None:
-    for values, outcome in (
-        ([1.0, 1.1, 0.9], Outcome.HOLDS),
-        ([-1.0, -1.1, -0.9], Outcome.HOLDS),
-        ([0.0, 0.01, -0.01], Outcome.FAILS),
-        ([0.1, 0.4, -0.3], Outcome.INCONCLUSIVE),
-        ([1.0, 1.1], Outcome.INCONCLUSIVE),
-    ):
-        assert differs(estimate(values), 0.1, "x").outcome is outcome
-        opposite = {Outcome.HOLDS: Outcome.FAILS, Outcome.FAILS: Outcome.HOLDS}.get(outcome, outcome)
-        assert agrees(estimate(values), 0.1, "x").outcome is opposite
-
-
-def test_a_share_of_nothing_is_not_judged() -> None:
-    nothing, little = pd.Series([0.1, -0.1, 0.0]), pd.Series([0.01, 0.011, 0.012])
-    assert is_small_share(little, nothing, 0.5, "x").outcome is Outcome.INCONCLUSIVE
-    assert is_small_share(little, pd.Series([1.0, 1.1, 0.9]), 0.5, "x").outcome is Outcome.HOLDS
 
 
 def test_legends_show_short_numbers() -> None:

@@ -14,17 +14,9 @@ from neoteny.experiments.regression.utilities import UTILITIES
 from neoteny.experiments.scales import pick
 from neoteny.methods import ContinualBackprop
 from neoteny.problems import SlowlyChangingRegression
-from neoteny.report.claim import Claim, Outcome, Verdict
+from neoteny.report.claim import Claim, Outcome
 from neoteny.report.trends import (
-    average,
-    beats,
-    early_and_late,
-    fall,
     first_round,
-    most_of,
-    peak,
-    rise,
-    spread_over_settings,
 )
 from neoteny.suite.sweep import SCALES, Sweep
 from support.experiment_worlds import Change, World
@@ -159,11 +151,11 @@ def true_frame(name: str) -> pd.DataFrame:
 @pytest.mark.parametrize(("name", "claim"), CLAIMS, ids=lambda value: getattr(value, "name", value))
 def test_a_claim_holds_fails_and_stays_open_where_it_must(name: str, claim: Claim) -> None:
     world = WORLDS[name]
-    true, false = claim.judge(true_frame(name)), claim.judge(world.frame(FAILS[name][claim.name]))
+    true, false = claim.evaluate(true_frame(name)), claim.evaluate(world.frame(FAILS[name][claim.name]))
     assert true.outcome is Outcome.HOLDS, true.evidence
     assert false.outcome is Outcome.FAILS, false.evidence
     for frame in open_frames(name):
-        hidden = claim.judge(frame)
+        hidden = claim.evaluate(frame)
         assert hidden.outcome is Outcome.INCONCLUSIVE, hidden.evidence
 
 
@@ -174,7 +166,7 @@ def test_claims_stay_open_on_what_is_missing_or_diverged(name: str) -> None:
     linear_alone = frame[~frame["method"].isin(["BP", "CBP"])]
     for part in (diverged, linear_alone, frame.iloc[:0]):
         for claim in EXPERIMENTS[name].claims:
-            verdict = claim.judge(part)
+            verdict = claim.evaluate(part)
             assert verdict.outcome is Outcome.INCONCLUSIVE, f"{claim.name}: {verdict.evidence}"
 
 
@@ -196,7 +188,7 @@ def test_figures_draw_any_part_of_the_results(name: str) -> None:
 
 
 def judge(name: str, claim: str, frame: pd.DataFrame) -> Outcome:
-    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].judge(frame).outcome
+    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].evaluate(frame).outcome
 
 
 def test_a_rise_is_not_judged_without_the_linear_baseline() -> None:
@@ -229,31 +221,6 @@ def test_what_is_chosen_is_said_where_it_is_true() -> None:
     assert any("0.03, 0.01, 0.003" in one.value for one in EXPERIMENTS["scr-activations"].sweep("laptop").chosen)
     assert any("leaky" in one.what for one in methods.sweep("paper").chosen)
     assert not any("leaky" in one.what for one in methods.sweep("laptop").chosen)
-
-
-def test_unfinished_runs_have_no_rise_and_do_not_count_as_diverged() -> None:
-    rows = World("error", [("BP", {}, (1.0, 2.0))], 12, 0.0, 0.0).frame(runs=3)
-    found = rise(rows[(rows["seed"] != 1) | (rows["task"] < 6)])
-    assert found.index.tolist() == [0, 2]
-    assert (found > 0).all()
-
-
-def test_a_fall_is_of_finished_runs_alone_and_nan_for_one_that_diverged() -> None:
-    rows = World("accuracy", [("BP", {}, (0.6, 0.9, 0.6))], 21, 0.0, 0.0).frame(runs=4)
-    found = fall(rows[(rows["seed"] != 1) | (rows["task"] < 6)], 3)
-    assert found.index.tolist() == [0, 2, 3]
-    assert (found > 0.2).all()
-    diverged = rows.assign(value=rows["value"].mask((rows["seed"] == 1) & (rows["task"] > 15)))
-    assert fall(diverged, 3).isna().to_dict() == {0: False, 1: True, 2: False, 3: False}
-
-
-def test_a_diverged_side_loses_and_two_runs_or_two_diverged_sides_decide_nothing() -> None:
-    fine, broken = pd.Series([0.9, 0.8, 0.7]), pd.Series([0.95, np.nan, 0.99])
-    assert beats(fine, broken, "").outcome is Outcome.HOLDS
-    assert beats(broken, fine, "").outcome is Outcome.FAILS
-    assert beats(broken, broken, "").outcome is Outcome.INCONCLUSIVE
-    assert beats(fine[:2], broken[:2], "").outcome is Outcome.INCONCLUSIVE
-    assert beats(fine, fine - 0.1, "").outcome is Outcome.HOLDS
 
 
 def test_the_first_round_is_the_seeds_that_all_settings_have() -> None:
@@ -350,48 +317,3 @@ def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="Did you mean 'laptop'"):
         EXPERIMENTS["scr-cbp"].sweep("laptob")
     assert pick("smoke", smoke=1, laptop=2, paper=3) == 1
-
-
-def test_early_and_late_are_the_second_thirtieth_to_sixth_and_the_last_sixth() -> None:
-    rows = World("error", [("BP", {}, tuple(float(task) for task in range(60)))], 60, 0.0, 0.0).frame(runs=2)
-    early, late = early_and_late(rows)
-    assert early.tolist() == [np.mean(range(2, 10))] * 2
-    assert late.tolist() == [np.mean(range(50, 60))] * 2
-
-
-def test_the_peak_of_pure_noise_is_not_above_its_mean() -> None:
-    noise = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 400)))
-    assert noise.max().mean() > 2.0
-    assert abs(peak(noise).mean()) < 0.15
-
-
-def test_the_peak_is_found_where_there_is_one_and_nan_where_a_run_diverged() -> None:
-    bins = pd.DataFrame([[1.0, 1.1], [2.0, 2.1], [0.0, 0.1]], columns=[5, 7])
-    assert peak(bins).to_dict() == {5: 2.0, 7: 2.1}
-    assert peak(bins.replace(2.1, np.nan)).isna().to_dict() == {5: False, 7: True}
-    assert peak(bins[[5]]).isna().all()  # nobody else to choose for it
-
-
-def test_spread_over_settings_is_the_standard_deviation_of_their_means() -> None:
-    rows = World(
-        "error", [("CBP", {"replacement_rate": rate}, (rate,)) for rate in (1.0, 2.0, 3.0)], 4, 0.0, 0.0
-    ).frame()
-    assert spread_over_settings(rows).tolist() == [1.0] * 6
-    assert spread_over_settings(rows[rows["setting"] == rows["setting"].iloc[0]]).empty
-
-
-def test_averages_are_over_the_seeds_that_all_have_and_keep_divergence() -> None:
-    first, second = pd.Series([1.0, 2.0, np.nan], index=[0, 1, 2]), pd.Series([4.0, 5.0, 6.0], index=[1, 2, 3])
-    averaged = average([first, second])
-    assert averaged.loc[1] == 3.0
-    assert np.isnan(averaged.loc[2])
-    assert len(averaged) == 2
-    assert average([first, pd.Series(dtype=np.float64)]).empty
-
-
-def test_most_of_needs_more_than_half() -> None:
-    holds, fails, unclear = (Verdict(outcome, "") for outcome in (Outcome.HOLDS, Outcome.FAILS, Outcome.INCONCLUSIVE))
-    assert most_of([holds, holds, fails]).outcome is Outcome.HOLDS
-    assert most_of([holds, fails]).outcome is Outcome.FAILS
-    assert most_of([holds, unclear, fails]).outcome is Outcome.INCONCLUSIVE
-    assert most_of([]).outcome is Outcome.INCONCLUSIVE

@@ -36,7 +36,7 @@ def test_a_variant_runs_by_its_name_and_reports(name: str, tmp_path: Path, capsy
 def judge(experiment, frame: pd.DataFrame, lender: str = "") -> dict[str, Outcome]:
     """Outcomes by name, of all claims or of those of one experiment of the suite."""
     claims = [claim for claim in experiment.claims if claim.name.startswith(lender)]
-    verdicts = {claim.name: experiment.judge(claim, frame) for claim in claims}
+    verdicts = {claim.name: experiment.evaluate(claim, frame) for claim in claims}
     raised = [f"{name}: {verdict.evidence}" for name, verdict in verdicts.items() if "raised" in verdict.evidence]
     assert not raised
     return {name: verdict.outcome for name, verdict in verdicts.items()}
@@ -110,8 +110,8 @@ def test_one_setting_of_normalisation_that_has_not_run_leaves_it_open_whether_ra
     level = frame[(frame["method"] == "Online norm") & (frame["metric"] == "accuracy")]["setting"].unique()
     (claim,) = (claim for claim in mnist_sensitivity.claims if claim.name == "norm-rates-move-peak")
     same = frame.assign(value=frame["value"].where(~frame["setting"].isin(level), 1.0 - 0.01 * frame["task"]))
-    assert claim.judge(same).outcome is Outcome.FAILS
-    assert claim.judge(same[same["setting"] != level[0]]).outcome is Outcome.INCONCLUSIVE
+    assert claim.evaluate(same).outcome is Outcome.FAILS
+    assert claim.evaluate(same[same["setting"] != level[0]]).outcome is Outcome.INCONCLUSIVE
 
 
 def test_the_rate_of_change_is_judged_under_either_name_of_the_scale() -> None:
@@ -180,7 +180,7 @@ def test_the_stand_in_runs_all_that_its_claims_look_for() -> None:
     assert made == {(method, *sorted(details.items())) for method, details, _ in STAND_IN.settings}
     frame = replace(STAND_IN, tasks=sweep.problem.tasks).frame(runs=sweep.runs)
     for claim in experiment.claims:
-        verdict = claim.judge(frame)
+        verdict = claim.evaluate(frame)
         assert verdict.outcome is Outcome.HOLDS, f"{claim.name}: {verdict.evidence}"
     first, whole, methods = experiment.figure(frame)
     assert 16 <= len(whole.series[0].x) <= 32

@@ -5,15 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neoteny.experiments.mnist.trends import agrees, is_small_share
-from neoteny.report.claim import Claim, Coverage, Outcome, Verdict, above, all_of, any_of, below, near
+from neoteny.report.claim import (
+    Claim,
+    Claims,
+    Coverage,
+    Outcome,
+    Verdict,
+    above,
+    agrees,
+    all_of,
+    any_of,
+    below,
+    below_share,
+    differs,
+    most_of,
+    near,
+)
 from neoteny.report.statistics import Estimate, estimate, per_run, select
-from neoteny.report.trends import most_of
 from support.frames import make_frame
 
 HOLDS, FAILS, OPEN = Outcome.HOLDS, Outcome.FAILS, Outcome.INCONCLUSIVE
@@ -115,9 +129,9 @@ def test_a_share_of_nothing_and_a_verdict_turned_round_keep_what_had_no_runs() -
         (some, zero, Coverage.WHOLE),  # has runs, and is undecided all the same
         (zero, some, Coverage.WHOLE),
     ):
-        verdict = is_small_share(part, whole, 0.1, "loss")
+        verdict = below_share(part, whole, 0.1, "loss")
         assert (verdict.outcome, verdict.coverage) == (OPEN, coverage), verdict.evidence
-    assert agrees(estimate(none), 0.1, "BP").coverage is Coverage.NOTHING
+    assert agrees(none, none, 0.1, "BP").coverage is Coverage.NOTHING
 
 
 def make_claim(scale: str = "any") -> Claim:
@@ -129,17 +143,83 @@ def make_claim(scale: str = "any") -> Claim:
 
 def test_a_claim_judges_a_frame() -> None:
     frame = make_frame([("BP", {}, {"error": 0.5})], noise=0.1)
-    assert make_claim().judge(frame).outcome == HOLDS
-    assert make_claim().judge(make_frame([("BP", {}, {"error": 2.0})], noise=0.1)).outcome == FAILS
-    assert make_claim().judge(make_frame([("CBP", {}, {"error": 0.5})])).outcome == OPEN
+    assert make_claim().evaluate(frame).outcome == HOLDS
+    assert make_claim().evaluate(make_frame([("BP", {}, {"error": 2.0})], noise=0.1)).outcome == FAILS
+    assert make_claim().evaluate(make_frame([("CBP", {}, {"error": 0.5})])).outcome == OPEN
 
 
 def test_a_claim_about_the_papers_numbers_needs_the_papers_scale() -> None:
     laptop = make_frame([("BP", {}, {"error": 0.5})], scale="laptop")
-    verdict = make_claim("paper").judge(laptop)
+    verdict = make_claim("paper").evaluate(laptop)
     assert verdict == Verdict(OPEN, "needs the paper's scale; these runs are laptop", Coverage.NOTHING)
-    assert make_claim("paper").judge(make_frame([("BP", {}, {"error": 0.5})])).outcome == HOLDS
+    assert make_claim("paper").evaluate(make_frame([("BP", {}, {"error": 0.5})])).outcome == HOLDS
 
 
 def test_no_results_are_inconclusive() -> None:
-    assert make_claim().judge(make_frame([])) == Verdict(OPEN, "no finished runs", Coverage.NOTHING)
+    assert make_claim().evaluate(make_frame([])) == Verdict(OPEN, "no finished runs", Coverage.NOTHING)
+
+
+def test_claims_are_added_in_order_with_their_docstrings_as_statements() -> None:
+    claims = Claims()
+
+    @claims.add("first", "Figure 1")
+    def first(frame: pd.DataFrame) -> Verdict:
+        """A statement
+        in two lines."""
+        return above(pd.Series([1.0, 1.1, 0.9]))
+
+    assert first(make_frame([])).outcome is HOLDS  # still a function
+    claims.add("second", "Section 2", "In other words.", scale="paper")(first)
+    assert [(one.name, one.statement, one.source, one.scale) for one in claims] == [
+        ("first", "A statement in two lines.", "Figure 1", "any"),
+        ("second", "In other words.", "Section 2", "paper"),
+    ]
+    with pytest.raises(ValueError, match="'third' has no statement"):
+        claims.add("third", "Section 3")(lambda frame: above(pd.Series([1.0, 1.1, 0.9])))
+
+
+def test_values_are_compared_in_pairs_or_with_a_number() -> None:
+    high, low = pd.Series([1.0, 2.0, 3.0]), pd.Series([0.9, 1.89, 2.9])
+    assert above(high, low).outcome is HOLDS  # run by run, although the runs differ much
+    assert above(high, 2.0).outcome is OPEN
+    assert below(high, low).outcome is FAILS
+    assert above(high, low, margin=0.5).outcome is FAILS
+    assert below(high, low, margin=0.5).outcome is HOLDS
+    assert above(estimate(high), 0.5) == above(high, 0.5)
+
+
+def test_differs_and_agrees_are_opposites() -> None:
+    for values, outcome in (
+        ([1.0, 1.1, 0.9], Outcome.HOLDS),
+        ([-1.0, -1.1, -0.9], Outcome.HOLDS),
+        ([0.0, 0.01, -0.01], Outcome.FAILS),
+        ([0.1, 0.4, -0.3], Outcome.INCONCLUSIVE),
+        ([1.0, 1.1], Outcome.INCONCLUSIVE),
+    ):
+        zero = pd.Series(0.0, index=range(len(values)))
+        assert differs(pd.Series(values), zero, 0.1, "x").outcome is outcome
+        opposite = {Outcome.HOLDS: Outcome.FAILS, Outcome.FAILS: Outcome.HOLDS}.get(outcome, outcome)
+        assert agrees(pd.Series(values), zero, 0.1, "x").outcome is opposite
+
+
+def test_a_share_of_nothing_is_not_judged() -> None:
+    nothing, little = pd.Series([0.1, -0.1, 0.0]), pd.Series([0.01, 0.011, 0.012])
+    assert below_share(little, nothing, 0.5, "x").outcome is Outcome.INCONCLUSIVE
+    assert below_share(little, pd.Series([1.0, 1.1, 0.9]), 0.5, "x").outcome is Outcome.HOLDS
+
+
+def test_a_diverged_side_loses_and_two_runs_or_two_diverged_sides_decide_nothing() -> None:
+    fine, broken = pd.Series([0.9, 0.8, 0.7]), pd.Series([0.95, np.nan, 0.99])
+    assert above(fine, broken, divergence_loses=True).outcome is Outcome.HOLDS
+    assert above(broken, fine, divergence_loses=True).outcome is Outcome.FAILS
+    assert above(broken, broken, divergence_loses=True).outcome is Outcome.INCONCLUSIVE
+    assert above(fine[:2], broken[:2], divergence_loses=True).outcome is Outcome.INCONCLUSIVE
+    assert above(fine, fine - 0.1, divergence_loses=True).outcome is Outcome.HOLDS
+
+
+def test_most_of_needs_more_than_half() -> None:
+    holds, fails, unclear = (Verdict(outcome, "") for outcome in (Outcome.HOLDS, Outcome.FAILS, Outcome.INCONCLUSIVE))
+    assert most_of([holds, holds, fails]).outcome is Outcome.HOLDS
+    assert most_of([holds, fails]).outcome is Outcome.FAILS
+    assert most_of([holds, unclear, fails]).outcome is Outcome.INCONCLUSIVE
+    assert most_of([]).outcome is Outcome.INCONCLUSIVE

@@ -1,7 +1,7 @@
 """What the experiments on Slippery Ant share: the problem at each scale, the agent, its settings, and what was chosen.
 
 Problem and agent are those of the paper's Appendices C and E: an Ant on a ground whose friction changes after every
-ten million steps, and PPO with two networks of 256-256 tanh units. What the runs come to is read by `ant_trends`.
+ten million steps, and PPO with two networks of 256-256 tanh units.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neoteny.methods.method import Method
 from neoteny.nets import ActorCritic
 from neoteny.problems import SlipperyAnt
 from neoteny.suite.rl.ppo import PPO
-from neoteny.suite.sweep import Chosen, Detail, Setting, Sweep, network
+from neoteny.suite.sweep import Assumption, Detail, Setting, Sweep, network
 
 METHODS = ("PPO", "PPO+L2", "PPO+S&P", "Continual PPO")
 STEP_SIZE = 1e-4
@@ -40,7 +40,7 @@ FIXED = {
     "laptop": Fixed(1e-3, 1e-4, (1e-4, 500)),
     "paper": Fixed(1e-3, 1e-5, (1e-4, 5000)),
 }
-FIXED_AT_PAPER = Chosen(
+FIXED_AT_PAPER = Assumption(
     "hyperparameters of the methods",
     "weight decay 1e-3, noise of standard deviation 1e-5, replacement rate 1e-4 with maturity threshold 5000",
     "the paper took the best of each grid and prints the grids alone. Those published with a later version of the work "
@@ -48,7 +48,7 @@ FIXED_AT_PAPER = Chosen(
     "the nearest of the grid. The noise of 7.8 million updates would add up to half of the initial weights. ant-sweep "
     "searches the grids",
 )
-FIXED_AT_LAPTOP = Chosen(
+FIXED_AT_LAPTOP = Assumption(
     "hyperparameters of the methods at the laptop scale",
     "weight decay 1e-3, noise of standard deviation 1e-4, replacement rate 1e-4 with maturity threshold 500",
     "a task has 15,600 updates, the paper's 780,000: a maturity threshold of 5000 or 50,000 would be a third of a task "
@@ -56,55 +56,55 @@ FIXED_AT_LAPTOP = Chosen(
     "what the paper's scale has, to do as much within so few updates",
 )
 
-POLICY = Chosen(
+POLICY = Assumption(
     "the policy's standard deviation",
     "starts at 1 for every action; learned as its logarithm, by the same optimizer",
     "Appendix E names a standard deviation variable and no more",
 )
-LOSS = Chosen(
+LOSS = Assumption(
     "losses of PPO",
     "advantages are brought to mean 0 and standard deviation 1 over an iteration's steps; the squared error of the "
     "value counts once beside the policy's loss; no entropy bonus, no clipping of gradients or of values",
     "Appendix E lists none of them; the two networks share no weights, so to Adam alone the weight of the value's "
     "loss makes no difference",
 )
-INITIAL = Chosen(
+INITIAL = Assumption(
     "initial weights",
     "LeCun uniform (within the root of 3 over the inputs of a unit) in every layer, output layers included, and "
     "biases of zero",
     "the text says LeCun initialisation without its distribution, and nothing of biases or output layers",
 )
-SHRINKAGE = Chosen(
+SHRINKAGE = Assumption(
     "what L2 and shrink and perturb act on",
     "all weights and biases of both networks, and the logarithm of the policy's standard deviation, which is so drawn "
     "towards a standard deviation of 1",
     "weight decay as an option of an optimizer acts on all it is given; the paper does not say",
 )
-BODY = Chosen(
+BODY = Assumption(
     "the Ant",
     "PyBullet's, as packaged: its observation, its reward, episodes of at most 1000 steps; what would have followed "
     "where an episode is cut counts by the value of its last observation",
     "the paper names the problem and changes the friction alone",
 )
-CHANGE = Chosen(
+CHANGE = Assumption(
     "changes of friction",
     "on all parts of the Ant, at the step, in the middle of an episode; first 1.5, the standard; the sequence depends "
     "on a run's seed alone and is the same for all methods",
     "the text gives the standard value, the range and the period; whether runs of different methods met the same "
     "frictions it does not say. The floor keeps its own 0.8; above 12.5 the simulator cuts off the product of both",
 )
-RETURN = Chosen(
+RETURN = Assumption(
     "what counts as performance",
     "the mean return of the episodes that end in a task, those at its beginning included",
     "Figure C.11 shows return over time; a mean over whole tasks has the time lost after a change in it",
 )
-SMOKE = Chosen(
+SMOKE = Assumption(
     "training at the smoke scale",
     "two tasks of 512 steps, episodes of 64, iterations of 256 with two epochs of mini-batches of 64, networks of "
     "32-32 units, which continual backpropagation replaces often",
     "to see in seconds that everything runs; its numbers mean nothing",
 )
-LAPTOP = Chosen(
+LAPTOP = Assumption(
     "length of a task at the laptop scale",
     "200,000 steps, a fiftieth of the paper's",
     "what a core does in minutes. An agent is still learning to walk when the friction changes, so returns may rise "
@@ -136,7 +136,7 @@ def points_per_task(scale: str) -> int:
 
 
 def make_sweep(
-    scale: str, settings: tuple[Setting, ...], runs: int, chosen: tuple[Chosen, ...], laptop_tasks: int = 10
+    scale: str, settings: tuple[Setting, ...], runs: int, chosen: tuple[Assumption, ...], laptop_tasks: int = 10
 ) -> Sweep:
     """A sweep over settings, with everything that the experiments share."""
     return Sweep(
@@ -150,12 +150,12 @@ def make_sweep(
     )
 
 
-def choose_fixed(scale: str) -> tuple[Chosen, ...]:
+def choose_fixed(scale: str) -> tuple[Assumption, ...]:
     """Why methods run with what they do, where they have one setting."""
     return pick(scale, smoke=(), laptop=(FIXED_AT_LAPTOP,), paper=(FIXED_AT_PAPER,))
 
 
-def choose(scale: str) -> tuple[Chosen, ...]:
+def choose(scale: str) -> tuple[Assumption, ...]:
     """What the paper does not say, and what the smaller scales change."""
     small = {"smoke": (SMOKE,), "laptop": (LAPTOP,)}.get(scale, ())
     return (*small, POLICY, LOSS, INITIAL, SHRINKAGE, BODY, CHANGE, RETURN, CBP_DECAY, CBP_COUNT)

@@ -13,30 +13,30 @@ from itertools import product
 
 import pandas as pd
 
-from neoteny.experiments.ant.methods import check_better
+from neoteny.experiments.ant.charts import draw_trends
+from neoteny.experiments.ant.methods import continual_ppo_is_best, is_better
 from neoteny.experiments.ant.settings import DECAYS, METHODS, NOISES, PAIRS, make_setting, make_sweep
-from neoteny.experiments.ant.trends import draw_trends
 from neoteny.experiments.scales import pick
-from neoteny.report.chart import Chart, Series
-from neoteny.report.claim import Claim, Unchecked, Verdict, above, all_of
-from neoteny.report.statistics import Estimate, best_setting, estimate, per_run, select
-from neoteny.report.trends import Line, compare, count_runs
-from neoteny.suite.sweep import Chosen, Setting, Sweep
+from neoteny.report.chart import Chart
+from neoteny.report.claim import Claims, Unchecked, Verdict, for_each
+from neoteny.report.statistics import best_setting, curve_over_values, level_under, select
+from neoteny.report.trends import Line, count_runs
+from neoteny.suite.sweep import Assumption, Setting, Sweep
 
 LAPTOP_TASKS = 5
-GRID = Chosen(
+GRID = Assumption(
     "noise of shrink and perturb",
     "standard deviations of 1e-4, 1e-5 and 1e-6 for one update",
     "the paper says that the best was taken and not of which. 1e-4 is the step size: over 7.8 million updates it would "
     "add up to several times the initial weights, 1e-6 to a twentieth of them",
 )
-RUNS = Chosen(
+RUNS = Assumption(
     "runs of the search",
     "10 for every setting",
     "as in the searches of Appendix A; the paper does not say how many this one had. The hundred runs of its figure "
     "are in ant-methods",
 )
-SMALL_GRID = Chosen(
+SMALL_GRID = Assumption(
     "grid at the laptop scale",
     "five tasks; weight decays 1e-3 and 1e-4, noise 1e-4 and 1e-5, and the three pairs whose maturity thresholds are "
     "at most 500",
@@ -97,81 +97,53 @@ def _describe(method: str, rows: pd.DataFrame) -> str:
     return f"{method} ({' / '.join(f'{float(value):g}' for value in values)})" if values else method
 
 
-def _draw_grid(frame: pd.DataFrame, method: str, column: str, lines: str, label: str) -> Chart | None:
-    """Mean return over one hyperparameter, one line for each value of another (if one is named), and PPO's level."""
+def _draw_grid(frame: pd.DataFrame, method: str, column: str, other: str, label: str) -> Chart | None:
+    """Mean return over one hyperparameter, one line per value of another (if one is named), and PPO's level."""
     rows = select(frame, "return", method=method)
     if rows.empty:
         return None
-    points: dict[float, list[tuple[float, Estimate]]] = {}
+    lines: dict[float, list[tuple[float, pd.DataFrame]]] = {}
     for _, one in rows.groupby("setting"):
-        key = float(one[lines].iloc[0]) if lines else 0.0
+        key = float(one[other].iloc[0]) if other else 0.0
         x = float(one[column].iloc[0]) / (1000.0 if column == "maturity_threshold" else 1.0)
-        points.setdefault(key, []).append((x, estimate(per_run(one))))
-    series = []
-    for key, line in sorted(points.items(), reverse=True):
-        line.sort(key=lambda point: point[0])
-        spreads = [value.spread if value.runs > 1 else 0.0 for _, value in line]
-        series.append(
-            Series(
-                f"{_NAMES[lines]} {key:g}" if lines else method,
-                [x for x, _ in line],
-                [value.mean for _, value in line],
-                [value.mean - spread for (_, value), spread in zip(line, spreads, strict=True)],
-                [value.mean + spread for (_, value), spread in zip(line, spreads, strict=True)],
-                method=method,
-            )
-        )
-    ppo = select(frame, "return", method="PPO")
-    if len(ppo):
-        ends = [min(min(one.x) for one in series), max(max(one.x) for one in series)]
-        series.append(Series("PPO", ends, [estimate(per_run(ppo)).mean] * 2, method="PPO", dashed=True))
+        lines.setdefault(key, []).append((x, one))
+    words = {"l2": "weight decay", "replacement_rate": "replacement rate"}
+    series = [
+        curve_over_values(f"{words[other]} {key:g}" if other else method, points, method=method)
+        for key, points in sorted(lines.items(), key=lambda line: line[0], reverse=True)
+    ]
+    series += level_under(series, "PPO", select(frame, "return", method="PPO"))
     caption = f"Return, mean over all tasks and {count_runs(rows)}; bars: one standard error. Dashed: PPO."
     return Chart(method, label, "return", tuple(series), caption, "Every setting", log_x=True, markers=True)
-
-
-_NAMES = {"l2": "weight decay", "replacement_rate": "replacement rate"}
 
 
 def _returns(frame: pd.DataFrame, method: str) -> pd.DataFrame:
     return select(choose_best(frame, method), "return")
 
 
-def _check_each(frame: pd.DataFrame) -> Verdict:
+claims = Claims()
+claim = claims.add
+
+
+@claim("each-at-its-best-is-better-than-ppo", "Appendix C, Appendix E")
+def each_is_better_than_ppo(frame: pd.DataFrame) -> Verdict:
+    """With the best of their hyperparameters, L2, shrink and perturb and Continual PPO each have a higher return than
+    PPO, over all tasks and in the last ones."""
     ppo = _returns(frame, "PPO")
-    return all_of([check_better(_returns(frame, method), ppo, f"{method} less PPO") for method in METHODS[1:]])
+    return for_each(METHODS[1:], lambda method: is_better(_returns(frame, method), ppo, f"{method} less PPO"))
 
 
-def _check_best(frame: pd.DataFrame) -> Verdict:
-    best = _returns(frame, "Continual PPO")
-    return all_of(
-        [
-            above(compare(best, _returns(frame, other)), what=f"mean over all tasks, Continual PPO less {other}")
-            for other in METHODS[:-1]
-        ]
-    )
+@claim("best-continual-ppo-outperforms-all", "Figure C.11, Appendix E")
+def best_continual_ppo_outperforms_all(frame: pd.DataFrame) -> Verdict:
+    """With its best pair, Continual PPO has a higher return over all tasks than every other method at its best."""
+    return continual_ppo_is_best(frame, _returns)
 
 
-claims: tuple[Claim, ...] = (
-    Claim(
-        "each-at-its-best-is-better-than-ppo",
-        "With the best of their hyperparameters, L2, shrink and perturb and Continual PPO each have a higher return "
-        "than PPO, over all tasks and in the last ones.",
-        "Appendix C, Appendix E",
-        _check_each,
-    ),
-    Claim(
-        "best-continual-ppo-outperforms-all",
-        "With its best pair, Continual PPO has a higher return over all tasks than every other method at its best.",
-        "Figure C.11, Appendix E",
-        _check_best,
-    ),
-)
-
-unchecked: tuple[Unchecked, ...] = (
+unchecked = (
     Unchecked(
         "Continual PPO and PPO with L2 ran with the values that did best.",
         "Appendix E",
-        "the paper does not print which these were; this experiment finds them anew",
+        "the paper does not print which these were; this experiment searches for them",
     ),
     Unchecked(
         "These results are preliminary: the other parameters of PPO were not searched.",

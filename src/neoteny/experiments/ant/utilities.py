@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import pandas as pd
 
-from neoteny.experiments.ant.methods import check_better, check_small_loss
+from neoteny.experiments.ant.charts import draw_trends
+from neoteny.experiments.ant.methods import is_better, loses_little
 from neoteny.experiments.ant.settings import FIXED, choose_fixed, make_setting, make_sweep
-from neoteny.experiments.ant.trends import draw_trends, take_early, take_late
 from neoteny.experiments.scales import pick
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Verdict, above, all_of
-from neoteny.report.statistics import paired, select
-from neoteny.report.trends import Line, compare, subtract
-from neoteny.suite.sweep import Chosen, Sweep
+from neoteny.report.claim import Claims, Verdict, above, all_of, for_each
+from neoteny.report.statistics import per_run, select
+from neoteny.report.trends import Line, subtract, take_early, take_late
+from neoteny.suite.sweep import Assumption, Sweep
 
 UTILITIES = {"overall": "overall utility", "mean_corrected_contribution": "mean-corrected contribution"}
 """As settings name them and as figures print them."""
-SAME = Chosen(
+SAME = Assumption(
     "hyperparameters of both utilities",
     "the same replacement rate and maturity threshold",
     "the paper does not say whether it searched for each; so only the utility differs",
 )
-RUNS = Chosen("runs", "100", "as in the paper's comparison of methods on this problem")
+RUNS = Assumption("runs", "100", "as in the paper's comparison of methods on this problem")
 
 
 def sweep(scale: str) -> Sweep:
@@ -37,7 +37,7 @@ def sweep(scale: str) -> Sweep:
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
-    """Everything over tasks, one line a utility, and PPO."""
+    """Everything over tasks, one line per utility, and PPO."""
     lines: list[Line] = [("PPO", frame[frame["method"] == "PPO"], {"method": "PPO"})]
     for utility, label in UTILITIES.items():
         mine = frame[frame["utility"] == utility] if "utility" in frame.columns else frame.iloc[:0]
@@ -49,53 +49,36 @@ def _returns(frame: pd.DataFrame, utility: str) -> pd.DataFrame:
     return select(frame, "return", utility=utility)
 
 
-def _check_both(frame: pd.DataFrame) -> Verdict:
+claims = Claims()
+claim = claims.add
+SOURCE = "Figure D.13, Appendix D"
+
+
+@claim("both-utilities-beat-ppo", SOURCE)
+def both_utilities_beat_ppo(frame: pd.DataFrame) -> Verdict:
+    """Continual PPO has a higher return than PPO with either utility, over all tasks and in the last ones."""
     ppo = select(frame, "return", method="PPO")
-    return all_of(
-        [check_better(_returns(frame, utility), ppo, f"{label} less PPO") for utility, label in UTILITIES.items()]
-    )
+    return for_each(UTILITIES, lambda name: is_better(_returns(frame, name), ppo, f"{UTILITIES[name]} less PPO"))
 
 
-def _check_overall(frame: pd.DataFrame) -> Verdict:
-    overall, corrected = (_returns(frame, utility) for utility in UTILITIES)
-    return above(compare(overall, corrected), what="mean over all tasks, overall less mean-corrected contribution")
+@claim("overall-beats-mean-corrected-contribution", SOURCE)
+def overall_is_better(frame: pd.DataFrame) -> Verdict:
+    """The overall utility has a higher return than mean-corrected contribution, over all tasks."""
+    means = (per_run(_returns(frame, utility)) for utility in UTILITIES)
+    return above(*means, what="mean over all tasks, overall less mean-corrected contribution")
 
 
-def _check_end(frame: pd.DataFrame) -> Verdict:
+@claim("above-all-near-the-end", SOURCE)
+def overall_is_better_near_the_end(frame: pd.DataFrame) -> Verdict:
+    """The overall utility's advantage is larger near the end: in the last tasks, and more than in the early ones."""
     overall, corrected = (_returns(frame, utility) for utility in UTILITIES)
     late = subtract(take_late(overall), take_late(corrected))
     early = subtract(take_early(overall), take_early(corrected))
-    return all_of(
-        [
-            above(paired(late, early), what="overall less mean-corrected contribution, last tasks less early tasks"),
-            above(paired(take_late(overall), take_late(corrected)), what="the same in the last tasks"),
-        ]
-    )
+    larger = above(late, early, "overall less mean-corrected contribution, last tasks less early tasks")
+    return all_of([larger, above(take_late(overall), take_late(corrected), "the same in the last tasks")])
 
 
-claims: tuple[Claim, ...] = (
-    Claim(
-        "both-utilities-beat-ppo",
-        "Continual PPO has a higher return than PPO with either utility, over all tasks and in the last ones.",
-        "Figure D.13, Appendix D",
-        _check_both,
-    ),
-    Claim(
-        "overall-beats-mean-corrected-contribution",
-        "The overall utility has a higher return than mean-corrected contribution, over all tasks.",
-        "Figure D.13, Appendix D",
-        _check_overall,
-    ),
-    Claim(
-        "above-all-near-the-end",
-        "The overall utility's advantage is larger near the end: in the last tasks, and more than in the early ones.",
-        "Figure D.13, Appendix D",
-        _check_end,
-    ),
-    Claim(
-        "overall-almost-keeps-its-performance",
-        "With the overall utility the last tasks are almost as good as the early ones: less than a tenth is lost.",
-        "Appendix D",
-        lambda frame: check_small_loss(_returns(frame, "overall"), "overall utility"),
-    ),
-)
+@claim("overall-almost-keeps-its-performance", "Appendix D")
+def overall_loses_little(frame: pd.DataFrame) -> Verdict:
+    """With the overall utility the last tasks are almost as good as the early ones: less than a tenth is lost."""
+    return loses_little(_returns(frame, "overall"), "overall utility")

@@ -1,7 +1,7 @@
 """What the experiments on Continual ImageNet share: the problem at each scale, networks, settings, curves and bins.
 
 Problem and network are those of the paper's Section 2 and Table 1: pairs of classes of 32x32 images, three
-convolutions and three linear layers, SGD with momentum 0.9, mini-batches of 100, 250 epochs a task, heads set to zero
+convolutions and three linear layers, SGD with momentum 0.9, mini-batches of 100, 250 epochs per task, heads set to zero
 at task changes.
 """
 
@@ -18,7 +18,7 @@ from neoteny.problems import ContinualImageNet
 from neoteny.report.chart import Chart
 from neoteny.report.statistics import curve
 from neoteny.report.trends import Line, count_runs
-from neoteny.suite.sweep import Chosen, Detail, Network, Setting, network
+from neoteny.suite.sweep import Assumption, Detail, Network, Setting, network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,40 +31,57 @@ BIN_TASKS = 50
 _POINTS = 30
 _WINDOWS = 8
 
-POOLING = Chosen(
+POOLING = Assumption(
     "stride of the max-pooling",
     "2",
     "Table 1 prints 1, with which the first linear layer would have 56,448 inputs; the published code pools with 2",
 )
-INITIAL = Chosen(
+INITIAL = Assumption(
     "initial weights of the convolutional network",
     "torch's own (uniform within 1 / sqrt(inputs) for weights and biases)",
     "the paper gives the distribution for its other problems only",
 )
-PIXELS = Chosen(
+PIXELS = Assumption(
     "scaling of the pixels",
     "to [0, 1], less 0.5",
     "the paper gives none; a fixed constant is the same for every source of images",
 )
-HEADS = Chosen(
+HEADS = Assumption(
     "heads at a task change",
     "weights, biases and their momentum set to zero",
     "the paper names the weights only; a bias or a momentum that stayed would carry the last task's labels over",
 )
-NOISE = Chosen(
+NOISE = Assumption(
     "noise of shrink and perturb",
     "the paper's numbers as standard deviations",
     "the paper calls them variances, the published code passes them as standard deviations",
 )
-IMAGES = Chosen(
+IMAGES = Assumption(
     "which images of a class",
     "the first 600 of its training images as they are stored, then the next 100 for testing",
     "the paper gives the numbers of images and not how they were picked",
 )
-STAND_IN = Chosen(
+STAND_IN = Assumption(
     "images at the laptop scale",
     "pairs of 200 classes of 550 images (imagenet200_32)",
     "a stand-in for the paper's 1000 classes of 700 images, which few have at hand",
+)
+SMOKE = Assumption(
+    "training at the smoke scale",
+    "made-up images, one epoch, a network of a few filters and units with Kaiming uniform initial weights",
+    "to see in seconds that everything runs; its numbers mean nothing",
+)
+LAPTOP = Assumption(
+    "training at the laptop scale",
+    "150 training images a class, mini-batches of 30, 10 epochs, an eighth of the filters and units of Table 1, "
+    "Kaiming uniform initial weights",
+    "what two processor cores train in minutes; narrow networks lose plasticity sooner, and from torch's smaller "
+    "initial weights they would not leave chance in so few updates",
+)
+LAPTOP_STEP_SIZES = Assumption(
+    "step sizes at the laptop scale",
+    "up to 0.03, where Figure 1 has up to 0.01",
+    "the loss goes with the number and size of updates, of which there are a thirtieth of the paper's in a task",
 )
 
 
@@ -83,8 +100,8 @@ def make_problem(scale: str, paper_tasks: int, laptop_tasks: int = 100) -> Conti
 def make_network(scale: str) -> Network:
     """The convolutional network of Table 1; with an eighth of its filters and units at the laptop scale.
 
-    So narrow a network with torch's small initial weights takes thousands of updates to leave chance, which only the
-    paper's scale has; hence Kaiming's at the others.
+    A narrow network with torch's small initial weights needs thousands of updates to leave chance, which only the
+    paper's scale has; the others take Kaiming's.
     """
     return pick(
         scale,
@@ -95,50 +112,20 @@ def make_network(scale: str) -> Network:
 
 
 def stack_size(scale: str) -> int:
-    """Runs a stack; on a processor a convolutional network costs as much in a stack as alone, so small ones will do."""
+    """Runs per stack; on a processor a convolutional network costs as much in a stack as alone, so stacks are small."""
     return pick(scale, smoke=30, laptop=5, paper=30)
 
 
-def choose(scale: str) -> tuple[Chosen, ...]:
+def choose(scale: str) -> tuple[Assumption, ...]:
     """What the paper does not say, and what the smaller scales change."""
     if scale == "paper":
         return (POOLING, INITIAL, PIXELS, HEADS, IMAGES)
-    if scale == "smoke":
-        return (
-            POOLING,
-            PIXELS,
-            HEADS,
-            Chosen(
-                "training at the smoke scale",
-                "made-up images, one epoch, a network of a few filters and units with Kaiming uniform initial weights",
-                "to see in seconds that everything runs; its numbers mean nothing",
-            ),
-        )
-    problem = make_problem(scale, 1)
-    return (
-        POOLING,
-        PIXELS,
-        HEADS,
-        STAND_IN,
-        Chosen(
-            "training at the laptop scale",
-            f"{problem.train_images} training images a class, mini-batches of {problem.batch_size}, {problem.epochs} "
-            "epochs, an eighth of the filters and units of Table 1, Kaiming uniform initial weights",
-            "what two processor cores train in minutes; narrow networks lose plasticity sooner, and from torch's "
-            "smaller initial weights they would not leave chance in so few updates",
-        ),
-        Chosen(
-            "step sizes at the laptop scale",
-            "up to 0.03, where Figure 1 has up to 0.01",
-            "the loss goes with the number and size of updates, of which there are a thirtieth of the paper's in a "
-            "task",
-        ),
-    )
+    return (POOLING, PIXELS, HEADS, *((SMOKE,) if scale == "smoke" else (STAND_IN, LAPTOP, LAPTOP_STEP_SIZES)))
 
 
-def choose_for_backpropagation(step_sizes: Iterable[float]) -> Chosen:
+def choose_for_backpropagation(step_sizes: Iterable[float]) -> Assumption:
     """The step sizes of backpropagation where it is compared with other methods."""
-    return Chosen(
+    return Assumption(
         "step sizes of backpropagation",
         f"{_list(step_sizes)}; the one with the best mean over all tasks counts",
         "Table A.2 has no row for backpropagation. Appendix A speaks of it together with L2, and Figure 1 has smaller "
@@ -146,9 +133,9 @@ def choose_for_backpropagation(step_sizes: Iterable[float]) -> Chosen:
     )
 
 
-def choose_for_baseline(step_sizes: Iterable[float]) -> Chosen:
+def choose_for_baseline(step_sizes: Iterable[float]) -> Assumption:
     """The training of the linear baseline."""
-    return Chosen(
+    return Assumption(
         "training of the linear baseline",
         f"SGD with momentum 0.9, the same mini-batches and epochs, step sizes {_list(step_sizes)}; the best of them is "
         "drawn and compared with",
@@ -187,16 +174,18 @@ def make_setting(
 
 def window_size(frame: pd.DataFrame) -> int:
     """Tasks that claims average over: a bin at the paper's scale, elsewhere an eighth of the tasks (less noise)."""
-    if scale_of(frame) == "paper":
-        return BIN_TASKS
-    return max(1, (int(frame["task"].max()) + 1) // _WINDOWS) if len(frame) else 1
+    return _share_of_tasks(frame, _WINDOWS)
 
 
 def bin_size(frame: pd.DataFrame) -> int:
-    """Tasks a bin: 50 at the paper's scale, elsewhere so many that there are about thirty points."""
+    """Tasks per bin: 50 at the paper's scale, elsewhere enough for about thirty points."""
+    return _share_of_tasks(frame, _POINTS)
+
+
+def _share_of_tasks(frame: pd.DataFrame, shares: int) -> int:
     if scale_of(frame) == "paper":
         return BIN_TASKS
-    return max(1, (int(frame["task"].max()) + 1) // _POINTS) if len(frame) else 1
+    return max(1, (int(frame["task"].max()) + 1) // shares) if len(frame) else 1
 
 
 def describe(rows: pd.DataFrame, *columns: str) -> str:
@@ -210,7 +199,7 @@ def draw_accuracies(title: str, bin_tasks: int, lines: Iterable[Line], note: str
 
     Args:
         title: of the chart.
-        bin_tasks: tasks a bin.
+        bin_tasks: tasks per bin.
         lines: name, rows and options of `Series`; lines without rows are left out.
         note: ends the caption.
         group: of the chart.

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from neoteny.experiments.mnist import settings as learners
-from neoteny.experiments.mnist.claims import cbp as mnist_cbp_claims
-from neoteny.experiments.mnist.claims import known as mnist_known_claims
-from neoteny.experiments.mnist.claims import other as mnist_dropout_norm_adam_claims
-from neoteny.experiments.mnist.trends import draw_correlates, draw_over_tasks
+from neoteny.experiments.mnist.charts import draw_correlates, draw_over_tasks
+from neoteny.experiments.mnist.claims import claims, unchecked
 from neoteny.experiments.scales import pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.suite.sweep import Chosen, Sweep
+from neoteny.suite.sweep import Assumption, Sweep
 
 
 @dataclass(frozen=True)
@@ -40,18 +38,9 @@ class Size:
 
 
 SIZES = {
-    "smoke": Size(PermutedMNIST(tasks=4, examples_per_task=40, source="synthetic"), width=20, runs=2),
-    "laptop": Size(
-        PermutedMNIST(tasks=80, examples_per_task=1000),
-        width=20,
-        runs=10,
-        step_size=0.01,
-        l2=1e-3,
-        noise_std=1e-4,
-        adam_step_size=1e-3,
-        replacement_rate=1e-3,
-    ),
-    "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), width=2000, runs=30, stack_size=30),
+    "smoke": Size(PermutedMNIST(tasks=4, examples_per_task=40, source="synthetic"), 20, runs=2),
+    "laptop": Size(PermutedMNIST(80, 1000), 20, 10, 0.01, 1e-3, 1e-4, adam_step_size=1e-3, replacement_rate=1e-3),
+    "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), 2000, runs=30, stack_size=30),
 }
 
 RULE = (
@@ -59,14 +48,14 @@ RULE = (
     "say which that was. We take the middle one of three; mnist-sensitivity checks whether it is the best of them."
 )
 CHOSEN = (
-    Chosen("strength of L2 and of the shrinking in shrink and perturb", "1e-4", RULE),
-    Chosen("amount of noise in shrink and perturb", "standard deviation 1e-5", RULE),
-    Chosen(
+    Assumption("strength of L2 and of the shrinking in shrink and perturb", "1e-4", RULE),
+    Assumption("amount of noise in shrink and perturb", "standard deviation 1e-5", RULE),
+    Assumption(
         "step size of Adam",
         "5e-5",
         f"{RULE} Appendix A also gives all algorithms a step size of 0.003, but Section 5 varies that of Adam.",
     ),
-    Chosen(
+    Assumption(
         "replacement rate of continual backpropagation",
         "1e-4",
         "The rate of the text's example, one unit in each layer every five examples; which of its three rates the "
@@ -75,7 +64,7 @@ CHOSEN = (
 )
 SMALLER = (
     learners.SMALLER,
-    Chosen(
+    Assumption(
         "strength of L2, noise and replacement rate at this scale",
         "as the settings say",
         "Larger than the paper's, to do about as much over shorter tasks: at the laptop scale weights shrink by 1% "
@@ -121,5 +110,4 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     ]
 
 
-claims = (*mnist_known_claims.CLAIMS, *mnist_dropout_norm_adam_claims.CLAIMS, *mnist_cbp_claims.CLAIMS)
-unchecked = (*mnist_known_claims.UNCHECKED, *mnist_cbp_claims.UNCHECKED)
+__all__ = ["claims", "figure", "sweep", "unchecked"]

@@ -7,61 +7,40 @@ layers. The `laptop` scale has narrow networks and short tasks, with which all o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
+from neoteny.experiments.mnist.charts import draw_correlates, draw_over_tasks, short
 from neoteny.experiments.mnist.settings import CORRELATES, SHARED_CHOSEN, SMALLER, bp
-from neoteny.experiments.mnist.trends import (
-    Trend,
-    draw_correlates,
-    draw_over_tasks,
-    for_each,
-    is_above,
-    is_negative,
-    is_positive,
-    short,
-    trend,
-)
 from neoteny.experiments.scales import pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Unchecked, Verdict, all_of, near
-from neoteny.report.statistics import estimate
+from neoteny.report.claim import Claim, Claims, Unchecked, Verdict, above, all_of, below, for_each, near
+from neoteny.report.trends import Trend, trend
 from neoteny.suite.sweep import Sweep
 
 STEP_SIZES = (0.01, 0.003, 0.001)
 
 
-@dataclass(frozen=True)
-class Size:
-    """What differs between scales."""
-
-    problem: PermutedMNIST
-    width: int
-    runs: int
-    stack_size: int = 100
-
-
-SIZES = {
-    "smoke": Size(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), width=20, runs=2),
-    "laptop": Size(PermutedMNIST(tasks=200, examples_per_task=2000), width=20, runs=8, stack_size=12),
-    "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), width=2000, runs=30, stack_size=30),
-}
-
-
 def sweep(scale: str) -> Sweep:
     """BP at three step sizes."""
-    size = pick(scale, **SIZES)
+    problem, width, runs, stack_size = pick(
+        scale,
+        smoke=(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), 20, 2, 100),
+        laptop=(PermutedMNIST(tasks=200, examples_per_task=2000), 20, 8, 12),
+        paper=(PermutedMNIST(tasks=800, examples_per_task=60_000), 2000, 30, 30),
+    )
     return Sweep(
-        problem=size.problem,
-        settings=tuple(bp(size.width, step_size) for step_size in STEP_SIZES),
-        runs=size.runs,
+        problem=problem,
+        settings=tuple(bp(width, step_size) for step_size in STEP_SIZES),
+        runs=runs,
         measures=CORRELATES,
         probe_examples=200 if scale == "smoke" else 2000,
-        stack_size=size.stack_size,
+        stack_size=stack_size,
         chosen=SHARED_CHOSEN if scale == "paper" else (*SHARED_CHOSEN, SMALLER),
     )
 
@@ -79,85 +58,112 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     ]
 
 
+claims = Claims()
+claim = claims.add
+
+
+def claims_at(step_sizes: Sequence[float]) -> tuple[Claim, ...]:
+    """The claims about each step size, checked at these."""
+    return tuple(
+        replace(one, check=partial(one.check, step_sizes=step_sizes)) for one in claims if one.scale != "paper"
+    )
+
+
 def _bp(frame: pd.DataFrame, metric: str, step_size: float) -> Trend:
     return trend(frame, metric, method="BP", step_size=step_size)
 
 
-def _rises(frame: pd.DataFrame, step_sizes: Sequence[float]) -> Verdict:
-    def check(step_size: float) -> Verdict:
-        rise = _bp(frame, "accuracy", step_size).rise
-        return is_positive(rise, f"step size {step_size:g}, best later bin less first task")
-
-    return for_each(step_sizes, check)
-
-
-def _falls(frame: pd.DataFrame, step_sizes: Sequence[float]) -> Verdict:
-    def check(step_size: float) -> Verdict:
-        return is_positive(_bp(frame, "accuracy", step_size).drop, f"step size {step_size:g}, best bin less last bin")
-
-    return for_each(step_sizes, check)
+@claim("rises-first", "Section 3, Figure 2b (left)")
+def rises_first(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
+    """At each step size accuracy first rises over tasks: some later twentieth of them is better than the first task."""
+    what = "best later bin less first task"
+    return for_each(
+        step_sizes, lambda size: above(_bp(frame, "accuracy", size).rise, what=f"step size {size:g}, {what}")
+    )
 
 
-def _falls_steadily(frame: pd.DataFrame, step_sizes: Sequence[float]) -> Verdict:
+@claim("falls-after", "Section 3, Figure 2b (left)")
+def falls_after(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
+    """At each step size accuracy ends below its best: plasticity is lost."""
+    what = "best bin less last bin"
+    return for_each(
+        step_sizes, lambda size: above(_bp(frame, "accuracy", size).drop, what=f"step size {size:g}, {what}")
+    )
+
+
+@claim("falls-steadily", "Section 3, Figure 2b (left)")
+def falls_steadily(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
+    """After its best the accuracy falls steadily: still so in the last half of the tasks."""
+
     def check(step_size: float) -> Verdict:
         accuracy = _bp(frame, "accuracy", step_size)
         last_half = accuracy.slope(len(accuracy.bins) // 2)
-        return all_of(
-            [
-                is_positive(accuracy.fall_speed, f"step size {step_size:g}, fall a bin from the best bin on"),
-                is_negative(last_half, f"step size {step_size:g}, slope over the last half"),
-            ]
-        )
+        fall = above(accuracy.fall_speed, what=f"step size {step_size:g}, fall a bin from the best bin on")
+        return all_of([fall, below(last_half, what=f"step size {step_size:g}, slope over the last half")])
 
     return for_each(step_sizes, check)
 
 
-def _grows(frame: pd.DataFrame, step_sizes: Sequence[float], metric: str, sign: int) -> Verdict:
-    def check(step_size: float) -> Verdict:
-        measure = _bp(frame, metric, step_size)
-        verdict = is_positive if sign > 0 else is_negative
-        return verdict(measure.growth, f"step size {step_size:g}, last bin less first bin")
+def _moves(metric: str, sign: int, late: bool = False) -> Callable[..., Verdict]:
+    """Whether a metric grows (sign 1) or falls (sign -1) over all tasks, or over the second half of them."""
 
-    return for_each(step_sizes, check)
+    def check(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
+        def at(step_size: float) -> Verdict:
+            measure = _bp(frame, metric, step_size)
+            growth = measure.late_growth if late else measure.growth
+            since = "middle" if late else "first"
+            return (above if sign > 0 else below)(growth, what=f"step size {step_size:g}, last bin less {since} bin")
 
+        return for_each(step_sizes, at)
 
-def _keeps_growing(frame: pd.DataFrame, step_sizes: Sequence[float], metric: str, sign: int) -> Verdict:
-    def check(step_size: float) -> Verdict:
-        measure = _bp(frame, metric, step_size)
-        verdict = is_positive if sign > 0 else is_negative
-        return verdict(measure.late_growth, f"step size {step_size:g}, last bin less middle bin")
-
-    return for_each(step_sizes, check)
+    return check
 
 
-def _quarter_dead(frame: pd.DataFrame) -> Verdict:
-    return near(estimate(_bp(frame, "dead_units", 0.01).last), 0.25, 0.05, "share of dead units in the last bin")
+claim("dead-units-grow", "Section 4, Figure 3 (left)", "The share of dead units grows at each step size.")(
+    _moves("dead_units", 1)
+)
+claim("dead-units-keep-growing", "Section 4", "Dead units keep becoming more: also over the second half of the tasks.")(
+    _moves("dead_units", 1, late=True)
+)
 
 
-def _best_is_middle(frame: pd.DataFrame) -> Verdict:
-    best = _bp(frame, "accuracy", 0.003).mean
-
-    def check(step_size: float) -> Verdict:
-        other = _bp(frame, "accuracy", step_size).mean
-        return is_above(best, other, f"mean accuracy at 0.003 less that at {step_size:g}")
-
-    return for_each([0.01, 0.001], check)
+@claim("quarter-of-units-dead", "Section 4", scale="paper")
+def quarter_dead(frame: pd.DataFrame) -> Verdict:
+    """At step size 0.01 a quarter of the units are dead after 800 tasks."""
+    return near(_bp(frame, "dead_units", 0.01).last, 0.25, 0.05, "share of dead units in the last bin")
 
 
-def _goes_with_accuracy(frame: pd.DataFrame, step_sizes: Sequence[float], metric: str, sign: int) -> Verdict:
+claim("weights-grow", "Section 4, Figure 3 (centre)", "The mean absolute weight grows at each step size.")(
+    _moves("weight_magnitude", 1)
+)
+claim("weights-keep-growing", "Section 4", "Weights keep growing: also over the second half of the tasks.")(
+    _moves("weight_magnitude", 1, late=True)
+)
+claim("rank-falls", "Section 4, Figure 3 (right)", "The effective rank of the hidden layers falls at each step size.")(
+    _moves("effective_rank", -1)
+)
+claim("rank-keeps-falling", "Section 4", "The effective rank keeps falling: also over the second half of the tasks.")(
+    _moves("effective_rank", -1, late=True)
+)
+
+
+def _goes_with_accuracy(metric: str, sign: int) -> Callable[..., Verdict]:
     """Correlation over bins, from the best bin on, of a measure with accuracy, for each run."""
 
-    def check(step_size: float) -> Verdict:
-        accuracy, measure = _bp(frame, "accuracy", step_size), _bp(frame, metric, step_size)
-        start = min(accuracy.peak_bin, len(accuracy.bins) // 2)
-        values = {
-            seed: _correlate(accuracy.bins[seed].to_numpy()[start:], measure.bins[seed].to_numpy()[start:])
-            for seed in accuracy.bins.columns.intersection(measure.bins.columns)
-        }
-        verdict = is_positive if sign > 0 else is_negative
-        return verdict(pd.Series(values, dtype=np.float64), f"step size {step_size:g}, correlation with accuracy")
+    def check(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
+        def at(step_size: float) -> Verdict:
+            accuracy, measure = _bp(frame, "accuracy", step_size), _bp(frame, metric, step_size)
+            start = min(accuracy.peak_bin, len(accuracy.bins) // 2)
+            values = {
+                seed: _correlate(accuracy.bins[seed].to_numpy()[start:], measure.bins[seed].to_numpy()[start:])
+                for seed in accuracy.bins.columns.intersection(measure.bins.columns)
+            }
+            what = f"step size {step_size:g}, correlation with accuracy"
+            return (above if sign > 0 else below)(pd.Series(values, dtype=np.float64), what=what)
 
-    return for_each(step_sizes, check)
+        return for_each(step_sizes, at)
+
+    return check
 
 
 def _correlate(first: np.ndarray, second: np.ndarray) -> float:
@@ -169,102 +175,26 @@ def _correlate(first: np.ndarray, second: np.ndarray) -> float:
     return float((centred * other).sum() / scale) if scale > 0 else float("nan")
 
 
-def claims_at(step_sizes: Sequence[float]) -> tuple[Claim, ...]:
-    """The claims, judged at these step sizes; all three in the paper."""
-    return (
-        Claim(
-            "rises-first",
-            "At each step size accuracy first rises over tasks: some later twentieth of them is better than the "
-            "first task.",
-            "Section 3, Figure 2b (left)",
-            lambda frame: _rises(frame, step_sizes),
-        ),
-        Claim(
-            "falls-after",
-            "At each step size accuracy ends below its best: plasticity is lost.",
-            "Section 3, Figure 2b (left)",
-            lambda frame: _falls(frame, step_sizes),
-        ),
-        Claim(
-            "falls-steadily",
-            "After its best the accuracy falls steadily: still so in the last half of the tasks.",
-            "Section 3, Figure 2b (left)",
-            lambda frame: _falls_steadily(frame, step_sizes),
-        ),
-        Claim(
-            "dead-units-grow",
-            "The share of dead units grows at each step size.",
-            "Section 4, Figure 3 (left)",
-            lambda frame: _grows(frame, step_sizes, "dead_units", 1),
-        ),
-        Claim(
-            "dead-units-keep-growing",
-            "Dead units keep becoming more: also over the second half of the tasks.",
-            "Section 4",
-            lambda frame: _keeps_growing(frame, step_sizes, "dead_units", 1),
-        ),
-        Claim(
-            "quarter-of-units-dead",
-            "At step size 0.01 a quarter of the units are dead after 800 tasks.",
-            "Section 4",
-            _quarter_dead,
-            scale="paper",
-        ),
-        Claim(
-            "weights-grow",
-            "The mean absolute weight grows at each step size.",
-            "Section 4, Figure 3 (centre)",
-            lambda frame: _grows(frame, step_sizes, "weight_magnitude", 1),
-        ),
-        Claim(
-            "weights-keep-growing",
-            "Weights keep growing: also over the second half of the tasks.",
-            "Section 4",
-            lambda frame: _keeps_growing(frame, step_sizes, "weight_magnitude", 1),
-        ),
-        Claim(
-            "rank-falls",
-            "The effective rank of the hidden layers falls at each step size.",
-            "Section 4, Figure 3 (right)",
-            lambda frame: _grows(frame, step_sizes, "effective_rank", -1),
-        ),
-        Claim(
-            "rank-keeps-falling",
-            "The effective rank keeps falling: also over the second half of the tasks.",
-            "Section 4",
-            lambda frame: _keeps_growing(frame, step_sizes, "effective_rank", -1),
-        ),
-        Claim(
-            "dead-units-go-with-loss",
-            "While accuracy falls, tasks with more dead units are tasks with less accuracy.",
-            "Section 4",
-            lambda frame: _goes_with_accuracy(frame, step_sizes, "dead_units", -1),
-        ),
-        Claim(
-            "weights-go-with-loss",
-            "While accuracy falls, tasks with larger weights are tasks with less accuracy.",
-            "Section 4",
-            lambda frame: _goes_with_accuracy(frame, step_sizes, "weight_magnitude", -1),
-        ),
-        Claim(
-            "rank-goes-with-loss",
-            "While accuracy falls, tasks with a lower effective rank are tasks with less accuracy.",
-            "Section 4",
-            lambda frame: _goes_with_accuracy(frame, step_sizes, "effective_rank", 1),
-        ),
-        Claim(
-            "middle-step-size-best",
-            "Of the three step sizes 0.003 has the best accuracy over all tasks.",
-            "Appendix A",
-            _best_is_middle,
-            scale="paper",
-        ),
+for _name, _measure, _sign, _which in (
+    ("dead-units-go-with-loss", "dead_units", -1, "more dead units"),
+    ("weights-go-with-loss", "weight_magnitude", -1, "larger weights"),
+    ("rank-goes-with-loss", "effective_rank", 1, "a lower effective rank"),
+):
+    claim(_name, "Section 4", f"While accuracy falls, tasks with {_which} are tasks with less accuracy.")(
+        _goes_with_accuracy(_measure, _sign)
     )
 
 
-claims = claims_at(STEP_SIZES)
+@claim("middle-step-size-best", "Appendix A", scale="paper")
+def middle_step_size_best(frame: pd.DataFrame) -> Verdict:
+    """Of the three step sizes 0.003 has the best accuracy over all tasks."""
+    mean = {size: _bp(frame, "accuracy", size).mean for size in STEP_SIZES}
+    return for_each(
+        [0.01, 0.001], lambda size: above(mean[0.003], mean[size], f"mean accuracy at 0.003 less that at {size:g}")
+    )
 
-unchecked: tuple[Unchecked, ...] = (
+
+unchecked = (
     Unchecked(
         "More dead units, larger weights and a lower effective rank each cause a part of the loss.",
         "Section 4",

@@ -7,45 +7,21 @@ networks, of which the widest is the paper's narrowest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
+from neoteny.experiments.mnist.charts import draw_over_tasks, short
 from neoteny.experiments.mnist.settings import RUNS_CHOSEN, SHARED_CHOSEN, SMALLER, bp
-from neoteny.experiments.mnist.trends import (
-    Trend,
-    draw_over_tasks,
-    for_each,
-    is_above,
-    is_positive,
-    short,
-    trend,
-)
 from neoteny.experiments.scales import pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Unchecked, Verdict, all_of
-from neoteny.suite.sweep import Chosen, Sweep
+from neoteny.report.claim import Claims, Unchecked, Verdict, above, for_each
+from neoteny.report.trends import trend
+from neoteny.suite.sweep import Assumption, Sweep
 
-
-@dataclass(frozen=True)
-class Size:
-    """What differs between scales."""
-
-    problem: PermutedMNIST
-    widths: tuple[int, ...]
-    step_size: float
-    runs: int
-    stack_size: int = 100
-
-
-SIZES = {
-    "smoke": Size(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), (5, 10, 20), 0.01, runs=2),
-    "laptop": Size(PermutedMNIST(tasks=100, examples_per_task=2000), (10, 30, 100), 0.01, runs=8),
-    "paper": Size(PermutedMNIST(tasks=150), (100, 1000, 10_000), 0.003, runs=30, stack_size=10),
-}
-
-STEP_SIZE_CHOSEN = Chosen(
+WIDTHS = {"smoke": (5, 10, 20), "laptop": (10, 30, 100), "paper": (100, 1000, 10_000)}
+STEP_SIZE_CHOSEN = Assumption(
     "step size at each width",
     "0.003 for all three",
     "The paper speaks of good step sizes for each width and names none; 0.003 is its best at 2,000 units, and one "
@@ -55,16 +31,18 @@ STEP_SIZE_CHOSEN = Chosen(
 
 def sweep(scale: str) -> Sweep:
     """BP at three widths."""
-    size = pick(scale, **SIZES)
-    settings = []
-    for width in size.widths:
-        setting = bp(width, size.step_size)
-        settings.append(replace(setting, details={**setting.details, "width": width}))
+    problem, step_size, runs, stack_size = pick(
+        scale,
+        smoke=(PermutedMNIST(tasks=6, examples_per_task=60, source="synthetic"), 0.01, 2, 100),
+        laptop=(PermutedMNIST(tasks=100, examples_per_task=2000), 0.01, 8, 100),
+        paper=(PermutedMNIST(tasks=150), 0.003, 30, 10),
+    )
+    learners = [(width, bp(width, step_size)) for width in WIDTHS[scale]]
     return Sweep(
-        problem=size.problem,
-        settings=tuple(settings),
-        runs=size.runs,
-        stack_size=size.stack_size,
+        problem=problem,
+        settings=tuple(replace(one, details={**one.details, "width": width}) for width, one in learners),
+        runs=runs,
+        stack_size=stack_size,
         chosen=(*SHARED_CHOSEN, *((STEP_SIZE_CHOSEN, RUNS_CHOSEN) if scale == "paper" else (SMALLER,))),
     )
 
@@ -79,59 +57,41 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     return [draw_over_tasks(frame, "accuracy", name, order, title="Backpropagation at three network widths")]
 
 
-def _accuracy(frame: pd.DataFrame, width: int) -> Trend:
-    return trend(frame, "accuracy", method="BP", width=width)
+claims = Claims()
+claim = claims.add
 
 
-def _widths(frame: pd.DataFrame) -> tuple[int, ...]:
-    return SIZES[scale_of(frame)].widths
+def _loss(frame: pd.DataFrame, width: int) -> pd.Series:
+    return trend(frame, "accuracy", method="BP", width=width).drop
 
 
-def _all_lose(frame: pd.DataFrame) -> Verdict:
-    def check(width: int) -> Verdict:
-        return is_positive(_accuracy(frame, width).drop, f"{width} units, best bin less last bin")
-
-    return for_each(_widths(frame), check)
-
-
-def _widest_loses(frame: pd.DataFrame) -> Verdict:
-    width = _widths(frame)[-1]
-    return is_positive(_accuracy(frame, width).drop, f"{width} units, best bin less last bin")
-
-
-def _narrow_lose_most(frame: pd.DataFrame) -> Verdict:
-    *narrower, widest = _widths(frame)
-    least = _accuracy(frame, widest).drop
-    return all_of(
-        [
-            is_above(_accuracy(frame, width).drop, least, f"loss with {width} units less that with {widest}")
-            for width in narrower
-        ]
+@claim("every-width-loses", "Section 3, Figure 2b (middle)")
+def every_width_loses(frame: pd.DataFrame) -> Verdict:
+    """Accuracy ends below its best at every width."""
+    return for_each(
+        WIDTHS[scale_of(frame)],
+        lambda width: above(_loss(frame, width), what=f"{width} units, best bin less last bin"),
     )
 
 
-claims: tuple[Claim, ...] = (
-    Claim(
-        "every-width-loses",
-        "Accuracy ends below its best at every width.",
-        "Section 3, Figure 2b (middle)",
-        _all_lose,
-    ),
-    Claim(
-        "widest-loses-too",
-        "Even the widest network loses some plasticity.",
-        "Section 3",
-        _widest_loses,
-    ),
-    Claim(
-        "narrow-networks-lose-most",
-        "The narrower networks lose more than the widest.",
-        "Section 3, Figure 2b (middle)",
-        _narrow_lose_most,
-    ),
-)
+@claim("widest-loses-too", "Section 3")
+def widest_loses(frame: pd.DataFrame) -> Verdict:
+    """Even the widest network loses some plasticity."""
+    width = WIDTHS[scale_of(frame)][-1]
+    return above(_loss(frame, width), what=f"{width} units, best bin less last bin")
 
-unchecked: tuple[Unchecked, ...] = (
+
+@claim("narrow-networks-lose-most", "Section 3, Figure 2b (middle)")
+def narrow_networks_lose_most(frame: pd.DataFrame) -> Verdict:
+    """The narrower networks lose more than the widest."""
+    *narrower, widest = WIDTHS[scale_of(frame)]
+    least = _loss(frame, widest)
+    return for_each(
+        narrower, lambda width: above(_loss(frame, width), least, f"loss with {width} units less that with {widest}")
+    )
+
+
+unchecked = (
     Unchecked(
         "Loss of plasticity happens to networks with fewer and with more parameters than the problem needs.",
         "Section 3",

@@ -11,55 +11,43 @@ harder in some states of the slow bits than in others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from itertools import product
 
-from neoteny.experiments.regression.settings import (
-    ACTIVATIONS,
-    BASELINE,
-    OPTIMIZERS,
-    baseline,
-    choose,
-    draw_errors,
-    drift,
-    excess_rise,
-    make_baselines,
-    make_learner,
-    make_optimizer,
-    make_problem,
-)
+import pandas as pd
+
+from neoteny.experiments.regression import settings
+from neoteny.experiments.regression.settings import ACTIVATIONS, OPTIMIZERS
 from neoteny.experiments.scales import CBP_COUNT, CBP_MATURITY, pick, scale_of
 from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
 from neoteny.problems import SlowlyChangingRegression
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Unchecked, Verdict, all_of, below
-from neoteny.report.statistics import estimate, paired, select
-from neoteny.report.trends import Line, average, best_of, compare, early_and_late, spread_over_settings
-from neoteny.suite.sweep import Chosen, Detail, Selection, Setting, Sweep
-
-if TYPE_CHECKING:
-    import pandas as pd
+from neoteny.report.claim import Claims, Unchecked, Verdict, below, for_each
+from neoteny.report.statistics import per_run
+from neoteny.report.trends import Line, average, best_of, early_and_late, spread_over_settings
+from neoteny.suite.sweep import Assumption, Detail, Selection, Setting, Sweep
 
 METHODS = ("BP", "L2", "S&P", "CBP")
 STEP_SIZE = 0.01
 TOLERANCE = 0.05
 """A rise of the error by less than this share of its early value counts as none."""
-TWO_ROUNDS = Chosen(
+STEP_SIZE_CHOSEN = Assumption(
+    "step size", f"{STEP_SIZE:g}", "the paper's largest for SGD, and the one it gives for Adam"
+)
+TWO_ROUNDS = Assumption(
     "runs",
     "30 for every setting, 70 more for the best of each method, activation and optimizer",
     "the paper has 100 runs in this problem, and in its other searches a third of the runs is for choosing",
 )
-_LAPTOP_TASKS = 70
-_LAPTOP_EXAMPLES_PER_TASK = 1000
 
 
 def sweep(scale: str) -> Sweep:
     """Four methods over their hyperparameters, for every activation and both optimizers."""
-    settings = [
+    networks = [
         Setting(
             method,
-            make_learner(activation),
-            (make_optimizer(optimizer, STEP_SIZE), *more),
+            settings.make_learner(activation),
+            (settings.make_optimizer(optimizer, STEP_SIZE), *more),
             {"activation": activation, "optimizer": optimizer, "step_size": STEP_SIZE, **details},
         )
         for optimizer in OPTIMIZERS
@@ -68,24 +56,28 @@ def sweep(scale: str) -> Sweep:
     ]
     return Sweep(
         problem=_problem(scale),
-        settings=(*settings, *make_baselines(OPTIMIZERS, (STEP_SIZE,))),
+        settings=(*networks, *settings.make_baselines(OPTIMIZERS, (STEP_SIZE,))),
         runs=pick(scale, smoke=2, laptop=30, paper=30),
         stack_size=300,
         selection=Selection(70, by=("method", "activation", "optimizer")) if scale == "paper" else None,
         chosen=(
-            Chosen("step size", f"{STEP_SIZE:g}", "the paper's largest for SGD, and the one it gives for Adam"),
+            STEP_SIZE_CHOSEN,
             _describe_grid(scale),
             *((TWO_ROUNDS,) if scale == "paper" else ()),
             CBP_MATURITY,
             CBP_COUNT,
-            BASELINE,
-            *choose(_problem(scale), scale, _activations(scale)),
+            settings.BASELINE,
+            *settings.choose(_problem(scale), scale, _activations(scale)),
         ),
     )
 
 
 def _problem(scale: str) -> SlowlyChangingRegression:
-    return make_problem(scale, _LAPTOP_TASKS, _LAPTOP_EXAMPLES_PER_TASK)
+    return settings.make_problem(scale, laptop_tasks=70, laptop_examples_per_task=1000)
+
+
+def _activations(scale: str) -> tuple[str, ...]:
+    return pick(scale, smoke=("tanh",), laptop=("tanh", "relu"), paper=tuple(ACTIVATIONS))
 
 
 def _grid(scale: str) -> tuple[tuple[float, ...], ...]:
@@ -98,9 +90,9 @@ def _grid(scale: str) -> tuple[tuple[float, ...], ...]:
     )
 
 
-def _describe_grid(scale: str) -> Chosen:
+def _describe_grid(scale: str) -> Assumption:
     strengths, shrinking, noises, rates = (f"{min(one):g} to {max(one):g}" for one in _grid(scale))
-    return Chosen(
+    return Assumption(
         "strength of L2, strength and noise of shrink and perturb, replacement rate",
         f"in steps of ten: {strengths}; {shrinking} and {noises}; {rates}; the best of each is taken for each "
         "activation and optimizer",
@@ -116,34 +108,24 @@ def _variants(scale: str) -> Iterator[tuple[str, tuple[Method, ...], dict[str, D
     yield "BP", (), {}
     for strength in strengths:
         yield "L2", (L2(strength),), {"l2": strength}
-    for strength in shrinking:
-        for noise_std in noises:
-            yield "S&P", (ShrinkAndPerturb(strength, noise_std),), {"l2": strength, "noise_std": noise_std}
+    for strength, noise_std in product(shrinking, noises):
+        yield "S&P", (ShrinkAndPerturb(strength, noise_std),), {"l2": strength, "noise_std": noise_std}
     for rate in rates:
         yield "CBP", (ContinualBackprop(rate),), {"replacement_rate": rate}
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
-    """One panel for each activation and optimizer: the best of each method and the linear baseline."""
-    problem = _problem(scale_of(frame))
-    charts: list[Chart] = []
-    for optimizer in OPTIMIZERS:
-        linear = baseline(frame, optimizer)
-        for activation, label in ACTIVATIONS.items():
-            best = {method: _best(frame, method, activation, optimizer) for method in METHODS}
-            lines: list[Line] = [
-                (_name(rows, method), rows, {"method": method}) for method, rows in best.items() if len(rows)
-            ]
-            if lines:
-                lines.append(("linear baseline", linear, {"method": "Linear", "dashed": True}))
-            chart = draw_errors(frame, problem, label, f"{optimizer}, step size {STEP_SIZE:g}", lines)
-            charts += [chart] if chart else []
-    return charts
+    """One panel per activation and optimizer: the best of each method and the linear baseline."""
+
+    def lines(activation: str, optimizer: str) -> list[Line]:
+        best = {method: _best(frame, method, activation, optimizer) for method in METHODS}
+        return [(_name(rows, method), rows, {"method": method}) for method, rows in best.items() if len(rows)]
+
+    return settings.draw_panels(frame, _problem(scale_of(frame)), f"{{}}, step size {STEP_SIZE:g}", lines)
 
 
 def _best(frame: pd.DataFrame, method: str, activation: str, optimizer: str) -> pd.DataFrame:
-    rows = select(frame, "error", method=method, activation=activation, optimizer=optimizer)
-    return best_of(rows, "error", higher_is_better=False)
+    return best_of(settings.select_errors(frame, method, activation, optimizer), "error", higher_is_better=False)
 
 
 def _name(rows: pd.DataFrame, method: str) -> str:
@@ -153,106 +135,79 @@ def _name(rows: pd.DataFrame, method: str) -> str:
     return f"{method} {' / '.join(values)}".strip()
 
 
-def _activations(scale: str) -> tuple[str, ...]:
-    return pick(scale, smoke=("tanh",), laptop=("tanh", "relu"), paper=tuple(ACTIVATIONS))
+claims = Claims()
+claim = claims.add
+Check = Callable[[pd.DataFrame, str, str], Verdict]
 
 
-def _check_maintains(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
-    def check(frame: pd.DataFrame) -> Verdict:
-        moved = drift(frame, optimizer)
-        verdicts = []
-        for activation in _activations(scale_of(frame)):
-            rows = _best(frame, "CBP", activation, optimizer)
-            allowed = TOLERANCE * float(early_and_late(rows)[0].mean()) if len(rows) else 0.0
-            change = estimate(excess_rise(rows, moved))
-            verdicts.append(below(change, allowed, f"rise of the error of {activation} less the baseline's"))
-        return all_of(verdicts)
+def _with_every_activation(name: str, source: str, statement: str) -> Callable[[Check], Check]:
+    """Add a claim per optimizer, checked with each activation of the results' scale."""
 
-    return check
+    def register(check: Check) -> Check:
+        for optimizer in OPTIMIZERS:
 
+            def check_all(frame: pd.DataFrame, optimizer: str = optimizer) -> Verdict:
+                return for_each(_activations(scale_of(frame)), lambda activation: check(frame, activation, optimizer))
 
-def _check_loses_less(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
-    def check(frame: pd.DataFrame) -> Verdict:
-        verdicts = []
-        for activation in _activations(scale_of(frame)):
-            cbp, bp = (early_and_late(_best(frame, method, activation, optimizer))[1] for method in ("CBP", "BP"))
-            verdicts.append(below(paired(cbp, bp), what=f"{activation}, late error of CBP less that of BP"))
-        return all_of(verdicts)
+            claim(f"{name}-with-{optimizer.lower()}", source, f"With {optimizer} {statement}")(check_all)
+        return check
 
-    return check
+    return register
 
 
-def _check_outperforms(optimizer: str) -> Callable[[pd.DataFrame], Verdict]:
-    def check(frame: pd.DataFrame) -> Verdict:
-        verdicts = []
-        for activation in _activations(scale_of(frame)):
-            cbp = _best(frame, "CBP", activation, optimizer)
-            for method in ("BP", "L2", "S&P"):
-                difference = compare(cbp, _best(frame, method, activation, optimizer))
-                verdicts.append(below(difference, what=f"{activation}, mean error of CBP less that of {method}"))
-        return all_of(verdicts)
+@_with_every_activation(
+    "cbp-maintains-plasticity",
+    "Section 6, Section 7",
+    "continual backpropagation does not lose plasticity with any activation: its error rises from its early tasks to "
+    "late ones by less than 5%, beyond the linear baseline's own change on the same stream.",
+)
+def maintains_plasticity(frame: pd.DataFrame, activation: str, optimizer: str) -> Verdict:
+    """Whether the error of continual backpropagation rises by less than the tolerance."""
+    rows = _best(frame, "CBP", activation, optimizer)
+    allowed = TOLERANCE * float(early_and_late(rows)[0].mean()) if len(rows) else 0.0
+    change = settings.excess_rise(rows, settings.drift(frame, optimizer))
+    return below(change, allowed, f"rise of the error of {activation} less the baseline's")
 
-    return check
+
+@_with_every_activation(
+    "cbp-ends-better-than-bp",
+    "Section 6",
+    "and every activation continual backpropagation ends with a lower error than backpropagation.",
+)
+def ends_better_than_bp(frame: pd.DataFrame, activation: str, optimizer: str) -> Verdict:
+    """Whether the late error of continual backpropagation is below that of backpropagation."""
+    late = (early_and_late(_best(frame, method, activation, optimizer))[1] for method in ("CBP", "BP"))
+    return below(*late, what=f"{activation}, late error of CBP less that of BP")
 
 
-def _check_sensitivity(frame: pd.DataFrame) -> Verdict:
-    spreads = {}
-    for method in ("CBP", "L2", "S&P"):
-        spreads[method] = average(
-            spread_over_settings(select(frame, "error", method=method, activation=activation, optimizer=optimizer))
-            for activation in _activations(scale_of(frame))
-            for optimizer in OPTIMIZERS
-        )
-    return all_of(
-        [
-            below(paired(spreads["CBP"], spreads[method]), what=f"spread over settings, CBP less {method}")
-            for method in ("L2", "S&P")
-        ]
+@_with_every_activation(
+    "cbp-outperforms",
+    "Section 6",
+    "and every activation continual backpropagation has a lower mean error than backpropagation, L2 and shrink and "
+    "perturb, each at its best.",
+)
+def outperforms(frame: pd.DataFrame, activation: str, optimizer: str) -> Verdict:
+    """Whether the mean error of continual backpropagation is below that of each other method."""
+    mean = {method: per_run(_best(frame, method, activation, optimizer)) for method in METHODS}
+    what = f"{activation}, mean error of CBP less that of"
+    return for_each(METHODS[:-1], lambda method: below(mean["CBP"], mean[method], f"{what} {method}"))
+
+
+@claim("cbp-is-less-sensitive", "Section 6")
+def cbp_is_less_sensitive(frame: pd.DataFrame) -> Verdict:
+    """The hyperparameters of continual backpropagation matter less than those of L2 and of shrink and perturb: over the
+    grids run here, the mean errors of its settings lie closer together."""
+    cases = list(product(_activations(scale_of(frame)), OPTIMIZERS))
+    spread = {
+        method: average(spread_over_settings(settings.select_errors(frame, method, *case)) for case in cases)
+        for method in ("CBP", "L2", "S&P")
+    }
+    return for_each(
+        ["L2", "S&P"], lambda method: below(spread["CBP"], spread[method], f"spread over settings, CBP less {method}")
     )
 
 
-claims: tuple[Claim, ...] = (
-    *(
-        Claim(
-            f"cbp-maintains-plasticity-with-{optimizer.lower()}",
-            f"With {optimizer} continual backpropagation does not lose plasticity with any activation: its error "
-            f"rises from its early tasks to late ones by less than {TOLERANCE:.0%}, beyond the linear baseline's own "
-            "change on the same stream.",
-            "Section 6, Section 7",
-            _check_maintains(optimizer),
-        )
-        for optimizer in OPTIMIZERS
-    ),
-    *(
-        Claim(
-            f"cbp-ends-better-than-bp-with-{optimizer.lower()}",
-            f"With {optimizer} and every activation continual backpropagation ends with a lower error than "
-            "backpropagation.",
-            "Section 6",
-            _check_loses_less(optimizer),
-        )
-        for optimizer in OPTIMIZERS
-    ),
-    *(
-        Claim(
-            f"cbp-outperforms-with-{optimizer.lower()}",
-            f"With {optimizer} and every activation continual backpropagation has a lower mean error than "
-            "backpropagation, L2 and shrink and perturb, each at its best.",
-            "Section 6",
-            _check_outperforms(optimizer),
-        )
-        for optimizer in OPTIMIZERS
-    ),
-    Claim(
-        "cbp-is-less-sensitive",
-        "The hyperparameters of continual backpropagation matter less than those of L2 and of shrink and perturb: "
-        "over the grids run here, the mean errors of its settings lie closer together.",
-        "Section 6",
-        _check_sensitivity,
-    ),
-)
-
-unchecked: tuple[Unchecked, ...] = (
+unchecked = (
     Unchecked(
         "Continual backpropagation mitigates the three correlates of loss of plasticity.",
         "Section 6",

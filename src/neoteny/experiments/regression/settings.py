@@ -6,18 +6,18 @@ network of 100 threshold units, a learner of five hidden units trained on one ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from neoteny.experiments.scales import pick, scale_of
 from neoteny.methods import SGD, Adam
 from neoteny.methods.method import Method
 from neoteny.nets import MLP
 from neoteny.problems import SlowlyChangingRegression
-from neoteny.report.chart import Chart, Series
+from neoteny.report.chart import Chart
 from neoteny.report.statistics import curve, select
 from neoteny.report.trends import Line, best_of, count_runs, rise, subtract
-from neoteny.suite.sweep import Chosen, Network, Setting, network
+from neoteny.suite.sweep import Assumption, Network, Setting, network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,22 +35,22 @@ OPTIMIZERS = ("SGD", "Adam")
 BIN_EXAMPLES = 40_000
 _POINTS = 30
 
-BASELINE = Chosen(
+BASELINE = Assumption(
     "step size of the linear baseline",
     "the same step sizes as the networks; the best of them is drawn and compared with",
     "the paper draws a linear baseline and does not say how it was trained; the best one is the hardest to beat",
 )
-OUTPUT_GAIN = Chosen(
+OUTPUT_GAIN = Assumption(
     "initial weights of the output layer",
     "Kaiming uniform with gain 1, biases zero",
     "the paper gives gains for activations only, and the output layer is linear",
 )
-TARGET_BIAS = Chosen(
+TARGET_BIAS = Assumption(
     "bias of the target network's output",
     "+1 or -1, drawn once like the weights",
     "the paper's table gives the output layer a bias and no value for it",
 )
-LEAKY_SLOPE = Chosen(
+LEAKY_SLOPE = Assumption(
     "negative slope of leaky ReLU",
     "0.01",
     "torch's own; the paper's formula for the gain leaves it open",
@@ -74,7 +74,7 @@ def step_sizes(scale: str) -> tuple[float, ...]:
 
 def choose(
     problem: SlowlyChangingRegression, scale: str, activations: Iterable[str], varies_step_size: bool = False
-) -> tuple[Chosen, ...]:
+) -> tuple[Assumption, ...]:
     """What the paper leaves open about the problem and the learners, and what the laptop scale changes.
 
     Args:
@@ -86,21 +86,17 @@ def choose(
     silent = (OUTPUT_GAIN, TARGET_BIAS, *((LEAKY_SLOPE,) if "leaky_relu" in activations else ()))
     if scale != "laptop":
         return silent
-    shorter = (
-        Chosen(
-            "time between two flips at the laptop scale",
-            f"{problem.examples_per_task:,} examples instead of 10,000, and {problem.tasks} flips instead of 300",
-            "the loss shows after a number of flips; with shorter tasks there are enough of them in minutes",
-        ),
+    shorter = Assumption(
+        "time between two flips at the laptop scale",
+        f"{problem.examples_per_task:,} examples instead of 10,000, and {problem.tasks} flips instead of 300",
+        "the loss shows after a number of flips; with shorter tasks there are enough of them in minutes",
     )
-    larger = (
-        Chosen(
-            "step sizes at the laptop scale",
-            f"{', '.join(f'{size:g}' for size in step_sizes(scale))} instead of the paper's 0.01, 0.003 and 0.001",
-            "the loss goes with the number and the size of updates, of which there are few",
-        ),
+    larger = Assumption(
+        "step sizes at the laptop scale",
+        f"{', '.join(f'{size:g}' for size in step_sizes(scale))} instead of the paper's 0.01, 0.003 and 0.001",
+        "the loss goes with the number and the size of updates, of which there are few",
     )
-    return (*silent, *shorter, *(larger if varies_step_size else ()))
+    return (*silent, shorter, *((larger,) if varies_step_size else ()))
 
 
 def make_learner(activation: str) -> Network:
@@ -114,17 +110,12 @@ def make_optimizer(name: str, step_size: float) -> Method:
 
 
 def make_baselines(optimizers: Iterable[str], step_sizes: Iterable[float]) -> list[Setting]:
-    """Linear learners, one for each optimizer and step size."""
-    sizes = tuple(step_sizes)
+    """Linear learners, one per optimizer and step size."""
+    sizes, linear = tuple(step_sizes), network(MLP, hidden=())
     return [
-        Setting(
-            "Linear",
-            network(MLP, hidden=()),
-            (make_optimizer(name, step_size),),
-            {"optimizer": name, "step_size": step_size},
-        )
+        Setting("Linear", linear, (make_optimizer(name, size),), {"optimizer": name, "step_size": size})
         for name in optimizers
-        for step_size in sizes
+        for size in sizes
     ]
 
 
@@ -147,14 +138,37 @@ def excess_rise(rows: pd.DataFrame, drift: pd.Series) -> pd.Series:
     return subtract(rise(rows), drift)
 
 
-def draw_errors(
+def select_errors(frame: pd.DataFrame, method: str, activation: str, optimizer: str) -> pd.DataFrame:
+    """The errors of a method with an activation and an optimizer, at all its settings."""
+    return select(frame, "error", method=method, activation=activation, optimizer=optimizer)
+
+
+def draw_panels(
     frame: pd.DataFrame,
     problem: SlowlyChangingRegression,
-    title: str,
     group: str,
-    lines: Iterable[Line],
-) -> Chart | None:
-    """One panel of errors over examples; None if none of its lines has results.
+    lines_of: Callable[[str, str], Iterable[Line]],
+) -> list[Chart]:
+    """One panel per optimizer and activation: its lines and the linear baseline; none without results.
+
+    Args:
+        frame, problem: as of `draw_errors`.
+        group: of the charts, with a place for the optimizer.
+        lines_of: from an activation and an optimizer to lines.
+    """
+    charts = []
+    for optimizer in OPTIMIZERS:
+        linear: Line = ("linear baseline", baseline(frame, optimizer), {"method": "Linear", "dashed": True})
+        for activation, label in ACTIVATIONS.items():
+            lines = list(lines_of(activation, optimizer))
+            charts += draw_errors(frame, problem, label, group.format(optimizer), [*lines, linear] if lines else [])
+    return charts
+
+
+def draw_errors(
+    frame: pd.DataFrame, problem: SlowlyChangingRegression, title: str, group: str, lines: Iterable[Line]
+) -> list[Chart]:
+    """One panel of errors over examples; no panel if none of its lines has results.
 
     Args:
         frame: of one experiment; its scale says how it is binned.
@@ -162,27 +176,23 @@ def draw_errors(
         title, group: of the chart.
         lines: name, rows and options of `Series`; lines without rows are left out.
     """
-    bin_tasks = bin_size(frame, problem)
-    series: list[Series] = []
-    shown: list[Any] = []
-    for name, rows, options in lines:
-        if len(rows):
-            series.append(curve(rows, name, bin_tasks, x_scale=problem.examples_per_task, **options))
-            shown.append(rows)
-    if not series:
-        return None
+    shown = [line for line in lines if len(line[1])]
+    if not shown:
+        return []
     import pandas as pd
 
-    examples = bin_tasks * problem.examples_per_task
+    bin_tasks = bin_size(frame, problem)
+    examples = problem.examples_per_task
+    series = tuple(curve(rows, name, bin_tasks, x_scale=examples, **options) for name, rows, options in shown)
     caption = (
-        f"Squared error before each update, in bins of {examples:,} examples; mean over "
-        f"{count_runs(pd.concat(shown))}, band: one standard error."
+        f"Squared error before each update, in bins of {bin_tasks * examples:,} examples; mean over "
+        f"{count_runs(pd.concat([rows for _, rows, _ in shown]))}, band: one standard error."
     )
-    return Chart(title, "examples", "squared error", tuple(series), caption, group)
+    return [Chart(title, "examples", "squared error", series, caption, group)]
 
 
 def bin_size(frame: pd.DataFrame, problem: SlowlyChangingRegression) -> int:
-    """Tasks a bin: 40,000 examples at the paper's scale, elsewhere so many that there are about thirty points."""
+    """Tasks per bin: 40,000 examples at the paper's scale, elsewhere enough for about thirty points."""
     if scale_of(frame) == "paper":
         return max(1, BIN_EXAMPLES // problem.examples_per_task)
     tasks = int(frame["task"].max()) + 1 if len(frame) else problem.tasks

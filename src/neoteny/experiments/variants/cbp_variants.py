@@ -14,12 +14,13 @@ from __future__ import annotations
 import pandas as pd
 
 from neoteny.experiments.mnist import settings as learners
-from neoteny.experiments.mnist.trends import Trend, draw_over_tasks, for_each, is_above, trend
+from neoteny.experiments.mnist.charts import draw_over_tasks
 from neoteny.methods import L2, SGD, ContinualBackprop
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Verdict
-from neoteny.suite.sweep import Chosen, Setting, Sweep
+from neoteny.report.claim import Claims, Verdict, above, for_each
+from neoteny.report.trends import Trend, trend
+from neoteny.suite.sweep import Assumption, Setting, Sweep
 
 WIDTH, TASKS, RUNS = 100, 40, 3
 STEP_SIZE, RATE, STRENGTH = 0.003, 1e-4, 1e-3
@@ -34,7 +35,7 @@ VARIANTS = {
 """Of continual backpropagation; the second is what the public code does, whose correction has no effect."""
 BOTH, ALONE, STRONGER = "CBP and L2", "L2", "L2 of strength 3e-3"
 
-FEWER = Chosen(
+FEWER = Assumption(
     "tasks and runs",
     f"{TASKS} tasks, {RUNS} runs",
     "the levels of these methods change little after the first tasks; the differences asked for are of half a point",
@@ -75,6 +76,10 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     ]
 
 
+claims = Claims()
+claim = claims.add
+
+
 def _settled(frame: pd.DataFrame, variant: str) -> pd.Series:
     """Each run's mean accuracy over the second half of the tasks."""
     tasks = trend(frame, "accuracy", variant=variant).tasks
@@ -82,30 +87,22 @@ def _settled(frame: pd.DataFrame, variant: str) -> pd.Series:
 
 
 def _is_better(frame: pd.DataFrame, first: str, second: str) -> Verdict:
-    return is_above(_settled(frame, first), _settled(frame, second), f"accuracy of {first} less {second}")
+    return above(_settled(frame, first), _settled(frame, second), f"accuracy of {first} less {second}")
 
 
-def _none_reaches(frame: pd.DataFrame) -> Verdict:
-    return for_each(tuple(VARIANTS), lambda name: _is_better(frame, ALONE, name))
+@claim("no-variant-reaches-l2", "Section 6")
+def no_variant_reaches_l2(frame: pd.DataFrame) -> Verdict:
+    """With 100 units a layer every variant of CBP is below L2 at its best strength, over the later half of tasks."""
+    return for_each(VARIANTS, lambda name: _is_better(frame, ALONE, name))
 
 
-claims = (
-    Claim(
-        "no-variant-reaches-l2",
-        "With 100 units a layer every variant of CBP is below L2 at its best strength, over the later half of tasks.",
-        "Section 6",
-        _none_reaches,
-    ),
-    Claim(
-        "correction-helps",
-        "CBP is better with its correction of the biases than without.",
-        "Section 6",
-        lambda frame: _is_better(frame, "as in the text", "biases not corrected"),
-    ),
-    Claim(
-        "both-beat-l2",
-        "CBP and L2 together are better than L2 alone.",
-        "Section 6",
-        lambda frame: _is_better(frame, BOTH, ALONE),
-    ),
-)
+@claim("correction-helps", "Section 6")
+def correction_helps(frame: pd.DataFrame) -> Verdict:
+    """CBP is better with its correction of the biases than without."""
+    return _is_better(frame, "as in the text", "biases not corrected")
+
+
+@claim("both-beat-l2", "Section 6")
+def both_beat_l2(frame: pd.DataFrame) -> Verdict:
+    """CBP and L2 together are better than L2 alone."""
+    return _is_better(frame, BOTH, ALONE)

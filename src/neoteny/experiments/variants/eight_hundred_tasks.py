@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import pandas as pd
 
+from neoteny.experiments.mnist.charts import draw_correlates, draw_over_tasks
 from neoteny.experiments.mnist.settings import CORRELATES, bp, cbp
-from neoteny.experiments.mnist.trends import draw_correlates, draw_over_tasks
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Verdict, above
-from neoteny.report.statistics import paired, per_run, select
+from neoteny.report.claim import Claims, Verdict, above
+from neoteny.report.statistics import per_run, select
 from neoteny.suite.sweep import Sweep
 
 WIDTH, STEP_SIZE, REPLACEMENT_RATE = 100, 0.003, 1e-4
@@ -50,21 +50,15 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
     ]
 
 
-def _end(frame: pd.DataFrame, method: str) -> pd.Series:
-    rows = select(frame, "accuracy", method=method)
-    return per_run(rows, start=-(rows["task"].nunique() // 10 or 1))
+claims = Claims()
 
 
+@claims.add("higher-at-the-end", "Section 6")
 def higher_at_the_end(frame: pd.DataFrame) -> Verdict:
-    """Whether CBP is more accurate over the last tenth of the tasks."""
-    return above(paired(_end(frame, "CBP"), _end(frame, "BP")), what="accuracy of CBP minus BP, last tenth of tasks")
+    """Continual backpropagation ends with a higher accuracy than backpropagation."""
 
+    def end(method: str) -> pd.Series:
+        rows = select(frame, "accuracy", method=method)
+        return per_run(rows, start=-(rows["task"].nunique() // 10 or 1))
 
-claims = (
-    Claim(
-        "higher-at-the-end",
-        "Continual backpropagation ends with a higher accuracy than backpropagation.",
-        "Section 6",
-        higher_at_the_end,
-    ),
-)
+    return above(end("CBP"), end("BP"), "accuracy of CBP minus BP, last tenth of tasks")

@@ -17,11 +17,11 @@ from neoteny.experiments.mnist import change_rate as mnist_change_rate
 from neoteny.experiments.mnist.settings import SHARED_CHOSEN, layers
 from neoteny.experiments.variants.reuse import as_paper, reuse
 from neoteny.report.chart import Chart
-from neoteny.suite.sweep import Chosen, Sweep
+from neoteny.suite.sweep import Assumption, Sweep
 
 WIDTH, RUNS = 100, 8
 
-NARROWER = Chosen(
+NARROWER = Assumption(
     "width and number of runs",
     "100 units a layer, 8 runs at each rate of change",
     "The paper's network has 2,000 units; this one makes 48 million examples a matter of minutes.",

@@ -15,27 +15,15 @@ from typing import TYPE_CHECKING
 
 from neoteny.experiments.imagenet import bp as imagenet_bp
 from neoteny.experiments.imagenet import methods as imagenet_methods
-from neoteny.experiments.imagenet.bp_claims import FIRST_TASKS, select_bp, select_linear, step_sizes
-from neoteny.experiments.imagenet.settings import (
-    HEADS,
-    INITIAL,
-    NOISE,
-    PIXELS,
-    POOLING,
-    choose_for_backpropagation,
-    choose_for_baseline,
-    describe,
-    draw_accuracies,
-    make_problem,
-    make_setting,
-)
+from neoteny.experiments.imagenet import settings
+from neoteny.experiments.imagenet.settings import make_problem, make_setting
 from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, scale_of
 from neoteny.experiments.variants.reuse import omit, reuse
 from neoteny.problems import ContinualImageNet
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claim
 from neoteny.report.trends import Line
-from neoteny.suite.sweep import Chosen, Sweep
+from neoteny.suite.sweep import Assumption, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,20 +32,20 @@ TASKS, EPOCHS, RUNS = 150, 100, 5
 TRAIN_IMAGES, TEST_IMAGES = 450, 100
 STEP_SIZES = (0.03, 0.01, 0.003, 0.001, 0.1)
 BASELINE_STEP_SIZES = (0.01, 0.003, 0.001)
-RUNS_A_STACK = 4 * RUNS
+RUNS_PER_STACK = 4 * RUNS
 """So that the largest step size of backpropagation, which may diverge, is in a stack of its own and ends early."""
-JUDGED = step_sizes("laptop")
+JUDGED = imagenet_bp.step_sizes("laptop")
 POINTS = 16
-"""So many bins in a figure."""
+"""Bins in a figure."""
 
-SMALLER = Chosen(
+SMALLER = Assumption(
     "what is smaller than in the paper",
     f"{TASKS} tasks, {EPOCHS} epochs, {RUNS} runs; pairs of 200 classes of {TRAIN_IMAGES} + {TEST_IMAGES} images "
     "(imagenet200_32)",
     "what one GPU trains in minutes, with images that are at hand; the paper has 2000 to 5000 tasks, 250 epochs, 30 "
     "runs, and pairs of 1000 classes of 600 + 100 images",
 )
-LARGER = Chosen(
+LARGER = Assumption(
     "step sizes of backpropagation that are judged",
     f"{', '.join(f'{size:g}' for size in JUDGED)}, where Figure 1 has 0.01, 0.001 and 0.0001",
     f"a task has {EPOCHS * 2 * TRAIN_IMAGES // 100:,} updates, where the paper's has 3,000, and the loss goes with the "
@@ -76,23 +64,21 @@ def sweep(scale: str) -> Sweep:
         problem=make_problem(scale, TASKS) if scale == "smoke" else problem,
         settings=(
             *(make_setting(size, "BP", step_size) for step_size in STEP_SIZES),
-            make_setting(size, "L2", 0.03, l2=3e-6),
-            make_setting(size, "S&P", 0.01, l2=1e-5, noise_std=1e-5),
-            make_setting(size, "CBP", 0.01, replacement_rate=3e-4),
+            *imagenet_methods.best_settings(size),
             *(make_setting(size, "Linear", step_size) for step_size in BASELINE_STEP_SIZES),
         ),
         runs=2 if scale == "smoke" else RUNS,
-        stack_size=RUNS_A_STACK,
+        stack_size=RUNS_PER_STACK,
         chosen=(
             SMALLER,
             LARGER,
-            POOLING,
-            INITIAL,
-            PIXELS,
-            HEADS,
-            choose_for_backpropagation(STEP_SIZES),
-            choose_for_baseline(BASELINE_STEP_SIZES),
-            NOISE,
+            settings.POOLING,
+            settings.INITIAL,
+            settings.PIXELS,
+            settings.HEADS,
+            settings.choose_for_backpropagation(STEP_SIZES),
+            settings.choose_for_baseline(BASELINE_STEP_SIZES),
+            settings.NOISE,
             CBP_DECAY,
             CBP_COUNT,
         ),
@@ -107,25 +93,12 @@ def as_laptop(frame: pd.DataFrame) -> pd.DataFrame:
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """Backpropagation over the first tasks and over all of them, then all methods at their best."""
     bin_tasks = max(1, (int(frame["task"].max()) + 1) // POINTS) if len(frame) else 1
-    baseline: Line = ("linear baseline", select_linear(frame), {"method": "Linear", "dashed": True})
-    lines: list[Line] = [
-        (f"step size {size:g}", select_bp(frame, size), {"method": f"step size {size:g}"})
-        for size in sorted(STEP_SIZES, reverse=True)
+    baseline: Line = ("linear baseline", imagenet_bp.select_linear(frame), {"method": "Linear", "dashed": True})
+    drawn = tuple(sorted(STEP_SIZES, reverse=True))
+    return [
+        *imagenet_bp.draw_bp(frame, drawn, bin_tasks, "Backpropagation on Continual ImageNet, 200 classes"),
+        *imagenet_methods.draw_best(frame, "Methods on Continual ImageNet, 200 classes", bin_tasks, baseline),
     ]
-    early = [(name, rows[rows["task"] < FIRST_TASKS], options) for name, rows, options in (*lines, baseline)]
-    best: list[Line] = []
-    for method in imagenet_methods.METHODS:
-        rows = imagenet_methods.best(frame, method)
-        best.append((f"{method} ({describe(rows, *imagenet_methods.COLUMNS)})", rows, {"method": method}))
-    group = "Backpropagation on Continual ImageNet, 200 classes"
-    charts = [
-        draw_accuracies(f"First {FIRST_TASKS} tasks", 1, early, group=group),
-        draw_accuracies("All tasks", bin_tasks, (*lines, baseline), group=group),
-        draw_accuracies(
-            "Methods on Continual ImageNet, 200 classes", bin_tasks, (*best, baseline), imagenet_methods.NOTE
-        ),
-    ]
-    return [chart for chart in charts if chart]
 
 
 HEADLINE = "from-89-to-77-percent"

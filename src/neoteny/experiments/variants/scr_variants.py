@@ -11,7 +11,7 @@ of those that `scr-cbp` tries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,10 @@ from neoteny.experiments.scales import CBP_COUNT, CBP_MATURITY, scale_of
 from neoteny.methods import L2, ContinualBackprop
 from neoteny.problems import SlowlyChangingRegression
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Verdict, all_of, below
-from neoteny.report.statistics import select
-from neoteny.report.trends import Line, compare
-from neoteny.suite.sweep import Chosen, Setting, Sweep
+from neoteny.report.claim import Claims, Verdict, below, for_each
+from neoteny.report.statistics import per_run, select
+from neoteny.report.trends import Line
+from neoteny.suite.sweep import Assumption, Setting, Sweep
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,15 @@ RARER, BOTH_RARER = "0.3 of the rate", "CBP at 0.3 of the rate, and L2"
 SMALLER = 0.3
 """Of the rate: between the values that scr-cbp tries."""
 
-BEST = Chosen(
+BEST = Assumption(
     "replacement rate and strength of L2",
     "; ".join(f"{case.rate:g} and {case.strength:g} with {case.name}" for case in CASES),
     "of the values in steps of ten that scr-cbp tries, those with the lowest mean error at the paper's scale, in these "
     "30 runs; the variants, and both together, take them over and are not searched again but for one smaller rate",
 )
-FEWER = Chosen("runs", f"{RUNS}", "the differences asked for are several times wider than their intervals at 30 runs")
+FEWER = Assumption(
+    "runs", f"{RUNS}", "the differences asked for are several times wider than their intervals at 30 runs"
+)
 
 
 def sweep(scale: str) -> Sweep:
@@ -76,7 +78,7 @@ def sweep(scale: str) -> Sweep:
         runs=2 if scale == "smoke" else RUNS,
         stack_size=300,
         chosen=(
-            Chosen("step size", f"{STEP_SIZE:g}", "the paper's largest for SGD, and the one it gives for Adam"),
+            Assumption("step size", f"{STEP_SIZE:g}", "the paper's largest for SGD, and the one it gives for Adam"),
             BEST,
             FEWER,
             CBP_MATURITY,
@@ -112,47 +114,44 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
         lines: list[Line] = [
             (name, _rows(frame, case, name), {}) for name in (*VARIANTS, RARER, BOTH, BOTH_RARER, ALONE)
         ]
-        charts.append(regression.draw_errors(frame, _problem(scale_of(frame)), case.name, "Variants, and L2", lines))
-    return [chart for chart in charts if chart]
+        charts += regression.draw_errors(frame, _problem(scale_of(frame)), case.name, "Variants, and L2", lines)
+    return charts
 
 
 def _rows(frame: pd.DataFrame, case: Case, variant: str) -> pd.DataFrame:
     return select(frame, "error", activation=case.activation, optimizer=case.optimizer, variant=variant)
 
 
+claims = Claims()
+claim = claims.add
+
+
 def _is_better(frame: pd.DataFrame, case: Case, first: str, second: str) -> Verdict:
-    difference = compare(_rows(frame, case, first), _rows(frame, case, second))
-    return below(difference, what=f"{case.name}, mean error of {first} less {second}")
+    means = (per_run(_rows(frame, case, variant)) for variant in (first, second))
+    return below(*means, what=f"{case.name}, mean error of {first} less {second}")
 
 
-def _check_none_reaches(case: Case) -> Callable[[pd.DataFrame], Verdict]:
-    return lambda frame: all_of([_is_better(frame, case, ALONE, name) for name in (*VARIANTS, RARER)])
-
-
-def _check_everywhere(first: str, second: str) -> Callable[[pd.DataFrame], Verdict]:
-    return lambda frame: all_of([_is_better(frame, case, first, second) for case in CASES])
-
-
-claims = (
-    *(
-        Claim(
-            f"no-variant-reaches-l2-with-{case.activation}-and-{case.optimizer.lower()}",
-            f"With {case.name} every variant of CBP has a higher mean error than L2 at its best strength.",
-            "Section 6",
-            _check_none_reaches(case),
-        )
-        for case in CASES
-    ),
-    Claim(
-        "correction-helps",
-        "In all three cases CBP has a lower mean error with its correction of the biases than without.",
+def _no_variant_reaches(case: Case) -> None:
+    @claim(
+        f"no-variant-reaches-l2-with-{case.activation}-and-{case.optimizer.lower()}",
         "Section 6",
-        _check_everywhere(TEXT, UNCORRECTED),
-    ),
-    Claim(
-        "both-beat-l2",
-        "In all three cases CBP and L2 together have a lower mean error than L2 alone.",
-        "Section 6",
-        _check_everywhere(BOTH, ALONE),
-    ),
-)
+        f"With {case.name} every variant of CBP has a higher mean error than L2 at its best strength.",
+    )
+    def check(frame: pd.DataFrame) -> Verdict:
+        return for_each((*VARIANTS, RARER), lambda name: _is_better(frame, case, ALONE, name))
+
+
+for _case in CASES:
+    _no_variant_reaches(_case)
+
+
+@claim("correction-helps", "Section 6")
+def correction_helps(frame: pd.DataFrame) -> Verdict:
+    """In all three cases CBP has a lower mean error with its correction of the biases than without."""
+    return for_each(CASES, lambda case: _is_better(frame, case, TEXT, UNCORRECTED))
+
+
+@claim("both-beat-l2", "Section 6")
+def both_beat_l2(frame: pd.DataFrame) -> Verdict:
+    """In all three cases CBP and L2 together have a lower mean error than L2 alone."""
+    return for_each(CASES, lambda case: _is_better(frame, case, BOTH, ALONE))

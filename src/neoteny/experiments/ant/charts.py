@@ -1,10 +1,4 @@
-"""How returns on Slippery Ant move over tasks and within them: charts, and what claims compare.
-
-The frictions of a run's tasks depend on its seed, so methods are compared in pairs of one seed. Within a method, early
-and late tasks have different frictions; only over many seeds do these average out. The first task has the standard
-friction in every run, hence "early" begins with the second: its frictions are drawn from the same range as the last
-ones'.
-"""
+"""Charts of Slippery Ant: returns over tasks and within them, what agents do, and what becomes of their networks."""
 
 from __future__ import annotations
 
@@ -17,9 +11,9 @@ from neoteny.experiments.ant.settings import make_problem, points_per_task
 from neoteny.experiments.scales import scale_of
 from neoteny.report.chart import Chart, Series
 from neoteny.report.interquartile import curve_of_tasks, interquartile_mean, tabulate
-from neoteny.report.statistics import curve, estimate, per_run, select
+from neoteny.report.statistics import curve, estimate, select
 from neoteny.report.tables import show
-from neoteny.report.trends import Line, count_runs, finished, subtract
+from neoteny.report.trends import Line, count_runs
 
 CHANGES = "change of friction"
 NETWORKS = {
@@ -35,55 +29,6 @@ BEHAVIOUR = {
     "episode_length": ("Length of episodes", "steps", 1.0),
 }
 """Metrics with their titles, axes and factors."""
-_SHARE = 3
-_EDGE = 10
-
-
-def window(rows: pd.DataFrame) -> int:
-    """How many tasks count as early and as late: a third of those after the first, at least one."""
-    return max(1, (rows["task"].nunique() - 1) // _SHARE) if len(rows) else 1
-
-
-def take_first(rows: pd.DataFrame) -> pd.Series:
-    """Each run's value in its first task, which has the standard friction."""
-    return per_run(finished(rows), 0, 1)
-
-
-def take_early(rows: pd.DataFrame) -> pd.Series:
-    """Each run's mean over the tasks that follow the first."""
-    return per_run(finished(rows), 1, 1 + window(rows))
-
-
-def take_late(rows: pd.DataFrame) -> pd.Series:
-    """Each run's mean over its last tasks."""
-    return per_run(finished(rows), -window(rows), None)
-
-
-def find_loss(rows: pd.DataFrame) -> pd.Series:
-    """Each run's early return less its late one; below zero for one that still improves.
-
-    None where there are so few tasks that early ones are late ones, too.
-    """
-    if 1 + 2 * window(rows) > rows["task"].nunique():
-        return pd.Series(dtype=np.float64)
-    return subtract(take_early(rows), take_late(rows))
-
-
-def find_drops(rows: pd.DataFrame, points: int) -> pd.Series:
-    """Each run's mean drop at changes: its return just before a change less that just after it, over all changes.
-
-    Args:
-        rows: "return.curve" of one setting.
-        points: points a task; a tenth of them, at least one, is just before or just after a change.
-    """
-    table = tabulate(rows)  # (seeds, points of all tasks)
-    tasks = table.shape[1] // points if len(table) else 0
-    if tasks < 2:
-        return pd.Series(dtype=np.float64)
-    values = table.to_numpy()[:, : tasks * points].reshape(-1, tasks, points)
-    edge = max(1, points // _EDGE)
-    drops = values[:, :-1, -edge:].mean(-1) - values[:, 1:, :edge].mean(-1)
-    return pd.Series(drops.mean(-1), index=table.index)
 
 
 def draw_trends(frame: pd.DataFrame, lines: Sequence[Line]) -> list[Chart]:
@@ -129,13 +74,8 @@ def _draw_sawtooth(frame: pd.DataFrame, lines: Sequence[Line]) -> Chart | None:
         "teeth."
     )
     changes = _mark_changes(series, period)
-    return Chart(
-        "Return over time",
-        "environment steps (millions)",
-        "return",
-        (*series, *([changes] if changes else ())),
-        caption,
-    )
+    drawn = (*series, *([changes] if changes else ()))
+    return Chart("Return over time", "environment steps (millions)", "return", drawn, caption)
 
 
 def _mark_changes(series: Sequence[Series], period: float) -> Series | None:
@@ -158,24 +98,14 @@ def _draw_returns(lines: Sequence[Line]) -> list[Chart]:
     if not shown:
         return []
     runs, group = _count(shown), "Return of each task"
-    mean = Chart(
-        "Mean",
-        "task",
-        "return",
-        tuple(curve_of_tasks(rows, name, estimate, **options) for name, rows, options in shown),
-        f"Mean return of the episodes that end in a task, over {runs}; band: 95% interval (Student's t).",
-        group,
-    )
+    means = tuple(curve_of_tasks(rows, name, estimate, **options) for name, rows, options in shown)
+    caption = f"Mean return of the episodes that end in a task, over {runs}; band: 95% interval (Student's t)."
+    mean = Chart("Mean", "task", "return", means, caption, group)
+    middles = tuple(curve_of_tasks(rows, name, **options) for name, rows, options in shown)
     whole = "; ".join(f"{name} {show(interquartile_mean(tabulate(rows).to_numpy()))}" for name, rows, _ in shown)
-    middle = Chart(
-        "Interquartile mean",
-        "task",
-        "return",
-        tuple(curve_of_tasks(rows, name, **options) for name, rows, options in shown),
-        f"Mean over the middle half of {runs}; band: 95% interval of a stratified bootstrap. Over all tasks: {whole}.",
-        group,
-    )
-    return [mean, middle]
+    band = "band: 95% interval of a stratified bootstrap"
+    caption = f"Mean over the middle half of {runs}; {band}. Over all tasks: {whole}."
+    return [mean, Chart("Interquartile mean", "task", "return", middles, caption, group)]
 
 
 def _draw_tasks(

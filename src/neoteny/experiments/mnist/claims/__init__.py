@@ -1,1 +1,0 @@
-"""What the paper says of Online Permuted MNIST, and how it is checked."""

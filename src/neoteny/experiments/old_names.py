@@ -47,25 +47,25 @@ MODULES = {
     "experiments.ant_methods": "experiments.ant.methods",
     "experiments.ant_settings": "experiments.ant.settings",
     "experiments.ant_sweep": "experiments.ant.sweep",
-    "experiments.ant_trends": "experiments.ant.trends",
+    "experiments.ant_trends": "experiments.ant.charts",
     "experiments.ant_utilities": "experiments.ant.utilities",
     "experiments.borrowed": "experiments.variants.reuse",
     "experiments.imagenet_bp": "experiments.imagenet.bp",
-    "experiments.imagenet_bp_claims": "experiments.imagenet.bp_claims",
+    "experiments.imagenet_bp_claims": "experiments.imagenet.bp",
     "experiments.imagenet_methods": "experiments.imagenet.methods",
     "experiments.imagenet_settings": "experiments.imagenet.settings",
     "experiments.imagenet_sweep": "experiments.imagenet.sweep",
-    "experiments.mnist_cbp_claims": "experiments.mnist.claims.cbp",
+    "experiments.mnist_cbp_claims": "experiments.mnist.claims",
     "experiments.mnist_change_rate": "experiments.mnist.change_rate",
-    "experiments.mnist_dropout_norm_adam_claims": "experiments.mnist.claims.other",
-    "experiments.mnist_known_claims": "experiments.mnist.claims.known",
+    "experiments.mnist_dropout_norm_adam_claims": "experiments.mnist.claims",
+    "experiments.mnist_known_claims": "experiments.mnist.claims",
     "experiments.mnist_learners": "experiments.mnist.settings",
     "experiments.mnist_methods": "experiments.mnist.methods",
     "experiments.mnist_sensitivity": "experiments.mnist.sensitivity",
-    "experiments.mnist_sensitivity_claims": "experiments.mnist.claims.sensitivity",
-    "experiments.mnist_sensitivity_sizes": "experiments.mnist.sensitivity_sizes",
+    "experiments.mnist_sensitivity_claims": "experiments.mnist.sensitivity",
+    "experiments.mnist_sensitivity_sizes": "experiments.mnist.sensitivity",
     "experiments.mnist_step_size": "experiments.mnist.step_size",
-    "experiments.mnist_trends": "experiments.mnist.trends",
+    "experiments.mnist_trends": "experiments.mnist.charts",
     "experiments.mnist_width": "experiments.mnist.width",
     "experiments.regression_settings": "experiments.regression.settings",
     "experiments.scr_activations": "experiments.regression.activations",
@@ -140,6 +140,13 @@ NAMES = {
 }
 """Old module -> names in it that changed too."""
 
+ALSO = {
+    "experiments.ant_trends": ("report.trends",),
+    "experiments.mnist_trends": ("report.claim", "report.trends"),
+    "experiments.windows": ("report.claim",),
+}
+"""Old module -> further modules that have a part of its contents now."""
+
 
 class _OldNames(MetaPathFinder, Loader):
     """Finds modules by the names in `MODULES`."""
@@ -155,7 +162,9 @@ class _OldNames(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         old, name = _short(module.__name__), module.__name__
         new = importlib.import_module(f"neoteny.{MODULES[old]}")
-        contents = {key: value for key, value in vars(new).items() if key not in vars(module)}
+        parts = [vars(importlib.import_module(f"neoteny.{part}")) for part in ALSO.get(old, ())]
+        contents = {key: value for part in (*parts, vars(new)) for key, value in part.items()}
+        contents = {key: value for key, value in contents.items() if key not in vars(module)}
         contents |= {before: getattr(new, after) for before, after in NAMES.get(old, {}).items()}
         vars(module).update(contents)
         if not _is_package(old):  # the module that is imported from a package has its own warning

@@ -51,6 +51,16 @@ def test_no_old_name_is_taken_and_every_new_one_exists() -> None:
         assert all(hasattr(module, name) for name in names.values())
 
 
+@pytest.mark.filterwarnings("ignore:neoteny:FutureWarning")
+@pytest.mark.usefixtures("forgotten")
+def test_a_module_that_was_divided_has_all_of_its_parts() -> None:
+    old_names.install()
+    old = importlib.import_module("neoteny.experiments.mnist_trends")
+    assert callable(old.draw_over_tasks)
+    assert callable(old.trend)
+    assert callable(old.for_each)
+
+
 @pytest.mark.usefixtures("forgotten")
 def test_an_old_file_gives_the_same_runs_and_warns_with_the_new_name(tmp_path: Path) -> None:
     path = write_old(tmp_path / "small.py")

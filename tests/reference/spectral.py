@@ -2,10 +2,10 @@
 
     penalty = strength * (sum over layers of [(sigma^k - 1)^2 + bias term] + sum over norm gains of (gain - 1)^2)
 
-sigma = u^T W v is the largest singular value as one step of power iteration per update finds it, from the vector u that
+sigma = u^T W v is the largest singular value as one step of power iteration per update finds it, from the vector v that
 is kept between updates:
 
-    v = W^T u / |W^T u|,  u = W v / |W v|,  sigma = u^T W v
+    u = W v / |W v|,  v = W^T u / |W^T u|,  sigma = u^T W v
 
 u and v are constants in the gradient, so d sigma / d W = u v^T. A bias b has one of two terms: the squared norm
 |b|^2, or |b|^(2k).
@@ -32,16 +32,16 @@ def unit_vector(vector: np.ndarray) -> np.ndarray:
     return vector / length if length > 0.0 else vector
 
 
-def power_iteration(weight: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """New (u, v) after one step, for a weight (out, in) and u (out,)."""
-    v = np.zeros(weight.shape[1])
-    for column in range(weight.shape[1]):
-        v[column] = sum(weight[row, column] * u[row] for row in range(weight.shape[0]))
-    v = unit_vector(v)
-    new = np.zeros(weight.shape[0])
+def power_iteration(weight: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """New (u, v) after one step, for a weight (out, in) and v (in,)."""
+    u = np.zeros(weight.shape[0])
     for row in range(weight.shape[0]):
-        new[row] = sum(weight[row, column] * v[column] for column in range(weight.shape[1]))
-    return unit_vector(new), v
+        u[row] = sum(weight[row, column] * v[column] for column in range(weight.shape[1]))
+    u = unit_vector(u)
+    new = np.zeros(weight.shape[1])
+    for column in range(weight.shape[1]):
+        new[column] = sum(weight[row, column] * u[row] for row in range(weight.shape[0]))
+    return u, unit_vector(new)
 
 
 def singular_value(weight: np.ndarray, u: np.ndarray, v: np.ndarray) -> float:
@@ -94,7 +94,7 @@ class NaiveSpectral(Learner):
     """A learner with the term in its loss.
 
     Attributes:
-        u: for every layer the kept vector (out,).
+        v: for every layer the kept vector (in,).
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class NaiveSpectral(Learner):
     ) -> None:
         """
         Args:
-            start: for every layer the first u (out,).
+            start: for every layer the first v (in,).
         """
         super().__init__(layers, activations, optimizer, loss=loss)
-        self.u = [unit_vector(np.array(vector, dtype=np.float64)) for vector in start]
+        self.v = [unit_vector(np.array(vector, dtype=np.float64)) for vector in start]
         self.strength = strength
         self.exponent = exponent
         self.bias_term: BiasTerm = bias_term
@@ -124,9 +124,9 @@ class NaiveSpectral(Learner):
         self.updates += 1
         loss, _, gradients = self.differentiate(x, target)
         for layer, (weight, bias) in enumerate(self.layers):
-            self.u[layer], v = power_iteration(weight, self.u[layer])
-            sigma = singular_value(weight, self.u[layer], v)
-            pull = weight_gradient(sigma, self.u[layer], v, self.exponent)
+            u, self.v[layer] = power_iteration(weight, self.v[layer])
+            sigma = singular_value(weight, u, self.v[layer])
+            pull = weight_gradient(sigma, u, self.v[layer], self.exponent)
             gradients[layer][WEIGHT][...] += self.strength * pull
             gradients[layer][BIAS][...] += self.strength * bias_gradient(bias, self.exponent, self.bias_term)
         self.optimizer.update(self.layers, gradients)

@@ -68,12 +68,10 @@ def scaled_utilities(utilities: list[np.ndarray], decay_rate: float, t: int, sca
     found: list[np.ndarray] = []
     for array in corrected:
         scaled = np.zeros_like(array)
-        for index in np.ndindex(array.shape):
-            if scaling == "local":
-                norm = math.sqrt(sum(float(value) ** 2 for value in array[index[:-1]]))
-                scaled[index] = scale_utility(float(array[index]), norm)
-            else:
-                scaled[index] = scale_utility(float(array[index]), largest)
+        for row in np.ndindex(array.shape[:-1]):
+            scale = math.sqrt(sum(float(value) ** 2 for value in array[row])) if scaling == "local" else largest
+            for column in range(array.shape[-1]):
+                scaled[(*row, column)] = scale_utility(float(array[(*row, column)]), scale)
         found.append(scaled)
     return found
 

@@ -37,7 +37,7 @@ class Adam(Method):
 
     def __post_init__(self) -> None:
         check_number(self, "step_size")
-        check_number(self, "eps")
+        check_number(self, "eps", single=True)
         if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
             raise ValueError(f"Adam: betas must be two numbers in [0, 1); got {self.betas!r}.")
 

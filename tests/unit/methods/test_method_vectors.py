@@ -200,10 +200,9 @@ def test_spectral_pulls_the_largest_singular_value_to_one_and_leaves_smaller_one
 
 def test_spectral_power_iteration_finds_the_largest_singular_value() -> None:
     weight = np.random.default_rng(3).normal(size=(4, 6))
-    u = np.ones(4)
-    v = np.zeros(6)
+    u, v = np.zeros(4), np.ones(6)
     for _ in range(200):
-        u, v = spectral.power_iteration(weight, u)
+        u, v = spectral.power_iteration(weight, v)
     assert spectral.singular_value(weight, u, v) == pytest.approx(np.linalg.svd(weight)[1][0], rel=1e-10)
 
 
@@ -212,7 +211,7 @@ def test_spectral_power_iteration_finds_the_largest_singular_value() -> None:
 def test_spectral_gradients_are_those_of_the_penalties(term: spectral.BiasTerm, exponent: int) -> None:
     generator = np.random.default_rng(4)
     weight, bias, gain = generator.normal(size=(3, 4)), generator.normal(size=3), generator.normal(size=3)
-    u, v = spectral.power_iteration(weight, np.ones(3))
+    u, v = spectral.power_iteration(weight, np.ones(4))
     expected = central_difference(
         lambda: spectral.weight_penalty(spectral.singular_value(weight, u, v), exponent), weight
     )

@@ -1,0 +1,39 @@
+"""A method whose strength or rate is zero leaves a run bit for bit as the plain optimizer makes it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from support.method_cases import EXAMPLES, OTHERS, Attached, make, network, stacked, stream
+
+
+def assert_equal(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_attached(name: str, dtype: torch.dtype) -> None:
+    off = EXAMPLES[name].off
+    assert off is not None
+    batches = [(x.to(dtype), y.to(dtype)) for x, y in stream(50)]
+    plain = Attached(model=network(dtype=dtype))
+    plain.train(batches)
+    run = Attached(make(name, **off), model=network(dtype=dtype))
+    run.train(batches)
+    assert_equal(run.weights(), plain.weights())
+    acting = Attached(make(name), model=network(dtype=dtype))
+    acting.train(batches)  # the example itself acts, or the test would show nothing
+    assert any(not torch.equal(ours, theirs) for ours, theirs in zip(acting.weights(), plain.weights(), strict=True))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_stacked(name: str) -> None:
+    off = EXAMPLES[name].off
+    assert off is not None
+    plain, runs = stacked(), stacked(make(name, **off))
+    for x, y in stream(50):
+        assert torch.equal(plain.step(x, y).losses, runs.step(x, y).losses)
+    assert_equal(list(runs.view.tensors.values()), list(plain.view.tensors.values()))

@@ -1,0 +1,189 @@
+"""Every method with settings under which it acts often, the small networks it acts on, and two ways to run it.
+
+A new method needs a row in `EXAMPLES`; `tests/conformance` then tests it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import neoteny
+from neoteny import methods
+from neoteny.methods import SGD, Method
+
+INPUTS, OUTPUTS, BATCH = 5, 2, 4
+STEP_SIZE = 0.02
+
+
+@dataclass(frozen=True)
+class Example:
+    """Settings of one method.
+
+    Attributes:
+        settings: with them the method acts several times in 40 updates of the small network.
+        off: changes that switch it off, so that a run equals the plain optimizer's; None for an optimizer.
+    """
+
+    settings: dict[str, Any]
+    off: dict[str, Any] | None = field(default=None)
+
+
+EXAMPLES: dict[str, Example] = {
+    "Adam": Example({"step_size": 1e-2}),
+    "ContinualBackprop": Example(
+        {"replacement_rate": 0.05, "maturity_threshold": 5, "decay_rate": 0.9}, off={"replacement_rate": 0.0}
+    ),
+    "HareAndTortoise": Example({"decay": 0.9, "period": 10}, off={"period": 0}),
+    "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "L2Init": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "ReDo": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
+    "SGD": Example({"step_size": STEP_SIZE, "momentum": 0.9}),
+    "ShrinkAndPerturb": Example({"strength": 1e-2, "noise_std": 1e-3}, off={"strength": 0.0, "noise_std": 0.0}),
+    "Spectral": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "UPGD": Example({"step_size": STEP_SIZE, "noise_std": 1e-2, "weight_decay": 1e-2}),
+}
+
+
+def discover() -> dict[str, type[Method]]:
+    """Every concrete method that `neoteny.methods` exports, by name."""
+    exported = {name: getattr(methods, name) for name in methods.__all__}
+    return {
+        name: value
+        for name, value in sorted(exported.items())
+        if dataclasses.is_dataclass(value) and inspect.isclass(value) and issubclass(value, Method)
+    }
+
+
+FOUND = discover()
+OPTIMIZERS = [name for name, kind in FOUND.items() if kind.is_optimizer]
+OTHERS = [name for name, kind in FOUND.items() if not kind.is_optimizer]
+
+
+def make(name: str, **changes: Any) -> Method:
+    """The example of a method, with some settings changed."""
+    return FOUND[name](**{**EXAMPLES[name].settings, **changes})
+
+
+def network(seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    """5-9-8-2 with a ReLU layer, some units of which are silent, and a tanh layer."""
+    torch.manual_seed(seed)
+    layers = [nn.Linear(INPUTS, 9), nn.ReLU(), nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, OUTPUTS)]
+    return nn.Sequential(*layers).to(dtype)
+
+
+def networks(runs: int = 3) -> list[nn.Sequential]:
+    return [network(seed) for seed in range(runs)]
+
+
+def stream(steps: int, runs: int = 3, seed: int = 4) -> list[tuple[Tensor, Tensor]]:
+    """Batches (runs, B, inputs) and targets (runs, B, outputs) that can be learned."""
+    generator = torch.Generator().manual_seed(seed)
+    found: list[tuple[Tensor, Tensor]] = []
+    for _ in range(steps):
+        x = torch.randn(runs, BATCH, INPUTS, generator=generator, dtype=torch.float64)
+        found.append((x, x[..., :2] - x[..., 2:4].tanh()))
+    return found
+
+
+def torch_optimizer(method: Method | None, model: nn.Module, seed: int = 7) -> torch.optim.Optimizer:
+    """The torch optimizer of a method that is one; SGD with momentum without a method."""
+    if method is None:
+        return torch.optim.SGD(model.parameters(), lr=STEP_SIZE, momentum=0.9)
+    return neoteny.optim.from_method(method, model.named_parameters(), seed=seed)
+
+
+class Attached:
+    """Methods attached to one network and its optimizer, with the user's loop as `step`.
+
+    Args:
+        methods: an optimizer among them takes the place of SGD with momentum.
+    """
+
+    def __init__(self, *chain: Method, model: nn.Sequential | None = None, seed: int = 7) -> None:
+        self.model = network() if model is None else model
+        optimizers = [method for method in chain if method.is_optimizer]
+        others = [method for method in chain if not method.is_optimizer]
+        self.optimizer = torch_optimizer(optimizers[0] if optimizers else None, self.model, seed)
+        dtype = next(self.model.parameters()).dtype
+        example = torch.zeros(2, INPUTS, dtype=dtype)
+        self.plastic = (
+            neoteny.attach(self.model, self.optimizer, *others, example=example, seed=seed) if others else None
+        )
+
+    def step(self, x: Tensor, y: Tensor) -> float:
+        """One update on a batch of one run; the loss from before it."""
+        loss = self.update(x, y)
+        if self.plastic is not None:
+            self.plastic.step()
+        return loss
+
+    def update(self, x: Tensor, y: Tensor) -> float:
+        """The part of `step` before the methods act on what the optimizer did."""
+        self.optimizer.zero_grad()
+        loss = (self.model(x) - y).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+    def train(self, batches: list[tuple[Tensor, Tensor]]) -> list[float]:
+        return [self.step(x[0], y[0]) for x, y in batches]
+
+    def weights(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self.model.parameters()]
+
+    def save(self) -> io.BytesIO:
+        """Everything a continuation needs, as a file."""
+        file = io.BytesIO()
+        saved: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        if self.plastic is not None:
+            saved["plastic"] = self.plastic.state_dict()
+        torch.save(saved, file)
+        file.seek(0)
+        return file
+
+    def load(self, file: io.BytesIO) -> None:
+        saved = torch.load(file, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        if self.plastic is not None:
+            self.plastic.load_state_dict(saved["plastic"])
+
+
+def stacked(*chain: Method, members: list[nn.Sequential] | None = None, seeds: list[int] | None = None) -> Any:
+    """A stack of runs; SGD with momentum where no method of the chain is an optimizer."""
+    members = networks() if members is None else members
+    seeds = list(range(7, 7 + len(members))) if seeds is None else seeds
+    optimizers = [method for method in chain if method.is_optimizer] or [SGD(STEP_SIZE, momentum=0.9)]
+    others = [method for method in chain if not method.is_optimizer]
+    example = torch.zeros(2, INPUTS, dtype=torch.float64)
+    return neoteny.stack(members, *optimizers, *others, example=example, seeds=seeds)
+
+
+def per_element(state: Any, shapes: Mapping[str, torch.Size], name: str | None = None) -> Iterator[tuple[str, Tensor]]:
+    """(parameter, tensor) for every tensor of a method's state that has a number for each element of a parameter."""
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from per_element(value, shapes, key if key in shapes else name)
+    elif isinstance(state, Tensor) and name is not None and state.shape == shapes[name]:
+        yield name, state
+
+
+def settings_per_run(name: str) -> list[str]:
+    """The fractional settings of a method that a stack takes one value per run of; the others refuse a sequence."""
+    found: list[str] = []
+    for setting, value in make(name).hyperparameters().items():
+        if type(value) is float:
+            try:
+                make(name, **{setting: (value, value, value)})
+            except TypeError:
+                continue
+            found.append(setting)
+    return found

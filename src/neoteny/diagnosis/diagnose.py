@@ -20,8 +20,8 @@ from neoteny import metrics
 from neoteny.diagnosis.fresh_copy import checked_copy, fresh_copy, has_seen_data, set_norm_statistics
 from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, sentences_on
 from neoteny.layers.groups import UnitGroup
-from neoteny.layers.kinds import by_feature
 from neoteny.wiring.modules import unwrap
+from neoteny.wiring.read_point import by_unit, read_at
 from neoteny.wiring.sandbox import Sandbox, few_examples, leaves
 from neoteny.wiring.trace import Norm, find
 from neoteny.wiring.wiring import Wiring
@@ -169,20 +169,9 @@ def _with_readers(module: nn.Module, readers: list[_Reader], constant: float | N
     return forward
 
 
-def _read_at(group: UnitGroup) -> str:
-    return group.read or group.consumers[0].module
-
-
 def _rows_of(module: nn.Module, group: UnitGroup) -> Callable[[Tensor], Tensor]:
     """From a module's input to (rows, units): every example and position is a row, as is every column of a flatten."""
-    port = next(port for port in (*group.consumers, *group.norms) if port.module == _read_at(group))
-    features = cast(Tensor, port.features)
-
-    def rows(values: Tensor) -> Tensor:
-        per_unit = by_feature(module, values)[features.to(values.device)]  # (U, repeat, examples and positions)
-        return per_unit.flatten(1).T
-
-    return rows
+    return lambda values: by_unit(module, group, values).flatten(1).T
 
 
 def _bounds(sandbox: Sandbox, wiring: Wiring, example: Any) -> _Bounds:
@@ -198,7 +187,7 @@ def _bounds(sandbox: Sandbox, wiring: Wiring, example: Any) -> _Bounds:
         if len(group.producers) == 1 and all(isinstance(module, _BatchNorm) for module in between):
             simple.append(group)
     seen: dict[str, list[Tensor]] = {group.name: [] for group in wiring}
-    readers = [(_read_at(group), _keep(sandbox.model, group, seen[group.name])) for group in simple]
+    readers = [(read_at(group), _keep(sandbox.model, group, seen[group.name])) for group in simple]
     try:
         for constant in (_LARGE, 2 * _LARGE, -_LARGE, -2 * _LARGE):
             _run(sandbox, readers, {group.producers[0].module: constant for group in simple}, example)
@@ -208,7 +197,7 @@ def _bounds(sandbox: Sandbox, wiring: Wiring, example: Any) -> _Bounds:
 
 
 def _keep(model: nn.Module, group: UnitGroup, kept: list[Tensor]) -> _Reader:
-    rows = _rows_of(model.get_submodule(_read_at(group)), group)
+    rows = _rows_of(model.get_submodule(read_at(group)), group)
     return lambda values: kept.append(rows(values).float())
 
 
@@ -257,9 +246,9 @@ def _sample(rows: Tensor) -> Tensor:
 def _measure(sandbox: Sandbox, wiring: Wiring, bounds: _Bounds) -> dict[str, LayerDiagnosis]:
     """Every layer that the pass called, by name."""
     layers = {
-        group.name: _Layer(sandbox.model.get_submodule(_read_at(group)), group, bounds[group.name]) for group in wiring
+        group.name: _Layer(sandbox.model.get_submodule(read_at(group)), group, bounds[group.name]) for group in wiring
     }
-    _run(sandbox, [(_read_at(group), layers[group.name]) for group in wiring])
+    _run(sandbox, [(read_at(group), layers[group.name]) for group in wiring])
     return {
         group.name: _layer_numbers(sandbox.model, group, layers[group.name])
         for group in wiring

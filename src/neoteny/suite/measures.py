@@ -1,26 +1,34 @@
 """What is measured at the start of a task, or at its end where an agent acts: correlates of lost plasticity.
 
-A measure is a function of a `Snapshot` (hidden activations and weights of some runs) that gives one number a run. Add
+A measure is a function of a `Snapshot` (hidden activations and weights of some runs) that gives one number per run. Add
 one by writing the function and its line in `MEASURES`.
 
-Forward passes are those of each run alone, and decompositions are of one matrix each (or of a fixed number at once), so
-a run measures the same whatever its neighbours.
+Where the hidden units are is found by tracing the network, as in `diagnose`, and they are read at the same points: at
+the input of the layer that consumes them (behind a pooling), but before a norm that follows the activation.
+
+Each run has its own forward pass, and decompositions are of one matrix each (or of a fixed number at once), so a run
+measures the same in any stack.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from neoteny import metrics
+from neoteny.layers.groups import UnitGroup
 from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
-from neoteny.stacking.forward import ELEMENTWISE
 from neoteny.stacking.stack import Stack
 from neoteny.text import nearest
+from neoteny.wiring.hidden import hidden_layers
+from neoteny.wiring.read_point import by_unit, read_at
+from neoteny.wiring.sandbox import few_examples
 
 _CHUNK_BYTES = 2**29  # of a layer's activations on a GPU, where small networks are measured together
 _SPREAD = -7046029254386353131  # 2**64 over the golden ratio, as a signed number: its multiples have no pattern
@@ -84,15 +92,32 @@ def _share_of_units(share: Callable[[Tensor], Tensor], snapshot: Snapshot) -> Te
 
 @torch.no_grad()
 def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Tensor]:
-    """Every named measure, (n,) float64 on the CPU, from inputs (n, examples, ...) on the stack's device."""
+    """Every named measure, (n,) float64 on the CPU, from inputs (n, examples, ...) on the stack's device.
+
+    Measures of hidden units are nan for a network that has none, such as a linear baseline.
+
+    Raises:
+        ValueError: tracing cannot tell where the hidden units of the network are; the message names it.
+    """
+    groups = _hidden_units(stack, inputs) if any(name != "weight_magnitude" for name in names) else ()
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for start, stop in _chunks(stack, inputs):
-        snapshot = _take(stack, inputs, start, stop, count_repeats="effective_rank" in names)
+        snapshot = _take(stack, groups, inputs, start, stop, count_repeats="effective_rank" in names)
         for name in names:
             needs = snapshot.weights if name == "weight_magnitude" else snapshot.activations
             values = MEASURES[name](snapshot) if needs else torch.full((stop - start,), torch.nan)
             found[name].append(values.to("cpu", torch.float64))
     return {name: torch.cat(chunks) for name, chunks in found.items()}
+
+
+_TRACED: weakref.WeakKeyDictionary[Stack, tuple[UnitGroup, ...]] = weakref.WeakKeyDictionary()
+
+
+def _hidden_units(stack: Stack, inputs: Tensor) -> tuple[UnitGroup, ...]:
+    """The layers of hidden units of a stack's networks, traced once."""
+    if stack not in _TRACED:
+        _TRACED[stack] = hidden_layers(stack.template, few_examples(inputs[0]))
+    return _TRACED[stack]
 
 
 def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:
@@ -106,39 +131,50 @@ def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:
     return [(start, min(start + together, runs)) for start in range(0, runs, together)]
 
 
-def _take(stack: Stack, inputs: Tensor, start: int, stop: int, count_repeats: bool) -> Snapshot:
+def _take(
+    stack: Stack, groups: Sequence[UnitGroup], inputs: Tensor, start: int, stop: int, count_repeats: bool
+) -> Snapshot:
     """The snapshot of runs start to stop - 1."""
     module, tensors = stack.template, stack.view.tensors
-    outputs: list[Tensor] = []
-
-    def keep(_layer: nn.Module, _inputs: object, output: Tensor) -> None:
-        outputs.append(output)
-
-    handles = [
-        layer.register_forward_hook(keep)
-        for layer in module.modules()
-        if isinstance(layer, ELEMENTWISE) and not isinstance(layer, nn.Identity)
+    runs = [
+        _read(module, groups, {name: tensor[run] for name, tensor in tensors.items()}, inputs[run])
+        for run in range(start, stop)
     ]
-    training = module.training
-    module.eval()
-    runs: list[list[Tensor]] = []
-    try:
-        for run in range(start, stop):
-            functional_call(module, {name: tensor[run] for name, tensor in tensors.items()}, (inputs[run],))
-            runs.append(list(outputs))
-            outputs.clear()
-    finally:
-        for handle in handles:
-            handle.remove()
-        module.train(training)
-    layers = [torch.stack([run[layer] for run in runs]) for layer in range(len(runs[0]))]
-    positions = [layer.movedim(2, -1).flatten(1, -2) if layer.dim() > 3 else layer for layer in layers]
+    layers = [torch.stack(units) for units in zip(*runs, strict=True)]  # (R, examples, units, what a unit has)
     parameters = dict(module.named_parameters())
     weights = [tensors[name][start:stop] for name, parameter in parameters.items() if parameter.dim() >= 2]
     repeats = torch.ones(stop - start, inputs.shape[1], device=inputs.device)
     if count_repeats:
         repeats = torch.stack([_repeats(each) for each in inputs[start:stop]])
+    positions = [layer.movedim(2, -1).flatten(1, -2) for layer in layers]
     return Snapshot([layer.flatten(2) for layer in layers], positions, weights, repeats)
+
+
+def _read(module: nn.Module, groups: Sequence[UnitGroup], tensors: dict[str, Tensor], inputs: Tensor) -> list[Tensor]:
+    """Each layer's units in one pass in evaluation mode, (examples, units, features and positions of a unit)."""
+    seen: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            seen[name] = args[0] if args else next(iter(kwargs.values()))
+
+        return hook
+
+    layers = {name: module.get_submodule(name) for name in map(read_at, groups)}
+    handles = [layer.register_forward_pre_hook(keep(name), with_kwargs=True) for name, layer in layers.items()]
+    training = module.training
+    module.eval()
+    try:
+        functional_call(module, tensors, (inputs,))
+    finally:
+        for handle in handles:
+            handle.remove()
+        module.train(training)
+    found = []
+    for group in groups:
+        units = by_unit(layers[read_at(group)], group, seen[read_at(group)])  # (units, features per unit, rest)
+        found.append(units.unflatten(2, (len(inputs), -1)).permute(2, 0, 1, 3).flatten(2))
+    return found
 
 
 def _repeats(examples: Tensor) -> Tensor:

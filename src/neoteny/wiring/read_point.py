@@ -12,8 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup
-from neoteny.layers.kinds import fill_features, width_out
+from neoteny.layers.kinds import by_feature, fill_features, width_out
 from neoteny.wiring.probe import Probe
+
+
+def read_at(group: UnitGroup) -> str:
+    """The module at whose input a group's units are read."""
+    return group.read or group.consumers[0].module
+
+
+def by_unit(module: nn.Module, group: UnitGroup, values: Tensor) -> Tensor:
+    """The input of `read_at`'s module as (units, features per unit, examples and positions)."""
+    port = next(port for port in (*group.consumers, *group.norms) if port.module == read_at(group))
+    return by_feature(module, values)[cast(Tensor, port.features).to(values.device)]
 
 
 def find_read_point(probe: Probe, group: UnitGroup) -> str:

@@ -212,13 +212,28 @@ def test_measures_are_those_of_each_network_by_itself(options: dict[str, object]
         torch.testing.assert_close(values, expected[name], rtol=TOLERANCE, atol=0.0, check_dtype=False)
 
 
-def test_convolutions_are_measured_as_before() -> None:
+def test_convolutions_are_read_where_the_next_layer_takes_them_a_unit_is_a_channel() -> None:
     torch.manual_seed(0)
     runs = make_stack(ConvNet(), ConvNet())
     inputs = torch.randn(2, 12, 3, 32, 32)
-    expected = old_measures(runs, inputs)
-    for name, values in measure(list(MEASURES), runs, inputs).items():
-        torch.testing.assert_close(values, expected[name], rtol=TOLERANCE, atol=0.0, check_dtype=False)
+    found = measure(list(MEASURES), runs, inputs)
+    for run in range(2):
+        network = runs.module(run).eval()
+        layers: list[Tensor] = []
+
+        def keep(_layer: nn.Module, given: tuple[Tensor, ...], layers: list[Tensor] = layers) -> None:
+            layers.append(given[0])
+
+        for name in ("conv2", "conv3", "fc1", "fc2", "out"):
+            network.get_submodule(name).register_forward_pre_hook(keep)
+        with torch.no_grad():
+            network(inputs[run])
+        ranks = [metrics.effective_rank(layer.flatten(1)) for layer in layers]
+        torch.testing.assert_close(found["effective_rank"][run], torch.stack(ranks).mean(), rtol=TOLERANCE, atol=0.0)
+        layers[2] = layers[2].unflatten(1, (128, 4))  # the flattened third convolution
+        units = [layer.movedim(1, -1).flatten(0, -2) for layer in layers]
+        dead = sum(int(metrics.dead_units(layer).sum()) for layer in units)
+        assert found["dead_units"][run].item() == pytest.approx(dead / (32 + 64 + 128 + 128 + 128))
 
 
 def test_measures_do_not_depend_on_neighbours_and_leave_no_trace() -> None:
@@ -230,7 +245,7 @@ def test_measures_do_not_depend_on_neighbours_and_leave_no_trace() -> None:
     for name, values in together.items():
         assert torch.equal(values, torch.cat([each[name] for each in alone]))
     assert runs.template.training
-    assert not any(layer._forward_hooks for layer in runs.template.modules())
+    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in runs.template.modules())
 
 
 def test_a_run_that_diverged_measures_as_nan_beside_one_that_did_not() -> None:
@@ -250,6 +265,60 @@ def test_a_network_without_hidden_layers_has_no_activations_to_measure() -> None
     assert values["dead_units"].isnan().all()
     assert values["effective_rank"].isnan().all()
     assert values["weight_magnitude"].isfinite().all()
+
+
+class Functional(nn.Module):
+    """A network whose activations are functions, not modules."""
+
+    def __init__(self, double: bool = False) -> None:
+        super().__init__()
+        self.double_width = double
+        self.fc1, self.fc2 = nn.Linear(12, 8), nn.Linear(16 if double else 8, 6)
+        self.out = nn.Linear(12 if double else 6, 3)
+
+    def activate(self, x: Tensor) -> Tensor:
+        return torch.relu(torch.cat([x, -x], 1)) if self.double_width else torch.relu(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.activate(self.fc2(self.activate(self.fc1(x)))))
+
+
+def test_activations_that_are_functions_measure_as_those_that_are_modules() -> None:
+    torch.manual_seed(0)
+    functional, plain = Functional(), MLP(12, [8, 6], 3)
+    plain.load_state_dict(functional.state_dict())
+    inputs = torch.rand(1, 20, 12)
+    expected = measure(list(MEASURES), make_stack(plain), inputs)
+    for name, values in measure(list(MEASURES), make_stack(functional), inputs).items():
+        assert torch.equal(values, expected[name])
+
+
+def test_a_unit_with_two_columns_is_dead_if_both_are_silent() -> None:
+    """Concatenated ReLU: a unit passes on relu(x) and relu(-x), so that one of the two speaks unless x is zero."""
+    torch.manual_seed(0)
+    network = Functional(double=True)
+    with torch.no_grad():
+        for parameter in (network.fc1.weight, network.fc1.bias):
+            parameter[:2] = 0.0
+        network.fc1.bias[2] = -100.0
+    values = measure(["dead_units", "effective_rank"], make_stack(network), torch.rand(1, 20, 12))
+    assert values["dead_units"].item() == pytest.approx(2 / (8 + 6))
+    assert values["effective_rank"].isfinite().all()
+
+
+def test_a_network_whose_units_cannot_be_found_is_named() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.again, self.out = nn.Linear(12, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(torch.relu(self.again(torch.relu(self.again(torch.relu(self.first(x)))))))
+
+    runs, inputs = make_stack(Twice()), torch.rand(1, 20, 12)
+    with pytest.raises(ValueError, match=r"Twice: cannot tell where[^\n]*\n  again: it is called 2 times"):
+        measure(["dead_units"], runs, inputs)
+    assert measure(["weight_magnitude"], runs, inputs)["weight_magnitude"].isfinite().all()
 
 
 @pytest.mark.slow

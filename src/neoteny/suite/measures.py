@@ -13,7 +13,7 @@ measures the same in any stack.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,14 +110,15 @@ def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Ten
     return {name: torch.cat(chunks) for name, chunks in found.items()}
 
 
-_TRACED: weakref.WeakKeyDictionary[Stack, tuple[UnitGroup, ...]] = weakref.WeakKeyDictionary()
+_TRACED: weakref.WeakKeyDictionary[Stack, tuple[Hashable, tuple[UnitGroup, ...]]] = weakref.WeakKeyDictionary()
 
 
 def _hidden_units(stack: Stack, inputs: Tensor) -> tuple[UnitGroup, ...]:
-    """The layers of hidden units of a stack's networks, traced once."""
-    if stack not in _TRACED:
-        _TRACED[stack] = hidden_layers(stack.template, few_examples(inputs[0]))
-    return _TRACED[stack]
+    """The layers of hidden units of a stack's networks, traced once, and again where a method rewrote the networks."""
+    shapes = tuple((name, tensor.shape) for name, tensor in stack.view.tensors.items())
+    if stack not in _TRACED or _TRACED[stack][0] != shapes:
+        _TRACED[stack] = shapes, hidden_layers(stack.template, few_examples(inputs[0]))
+    return _TRACED[stack][1]
 
 
 def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:
@@ -135,7 +136,7 @@ def _take(
     stack: Stack, groups: Sequence[UnitGroup], inputs: Tensor, start: int, stop: int, count_repeats: bool
 ) -> Snapshot:
     """The snapshot of runs start to stop - 1."""
-    module, tensors = stack.template, stack.view.tensors
+    module, tensors = stack.template, stack.evaluation_tensors
     runs = [
         _read(module, groups, {name: tensor[run] for name, tensor in tensors.items()}, inputs[run])
         for run in range(start, stop)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from neoteny.methods import SGD
+from neoteny import metrics
+from neoteny.methods import SGD, HareAndTortoise
 from neoteny.nets import MLP, ConvNet
 from neoteny.stacking.stack import stack
 from neoteny.suite.measures import MEASURES, measure
@@ -39,3 +40,16 @@ def test_dead_units_count_over_all_hidden_layers() -> None:
         module.get_parameter("fc2.bias").copy_(torch.tensor([-1e4, 1e4]))
     runs = stack([module], SGD(0.01))
     assert measure(["dead_units"], runs, torch.rand(1, 20, 2))["dead_units"].item() == 0.5
+
+
+def test_the_weights_to_evaluate_with_are_measured() -> None:
+    torch.manual_seed(0)
+    module = MLP(4, [6], 1)
+    runs = stack([module], SGD(0.5), HareAndTortoise(0.999))
+    for _ in range(5):
+        runs.step(torch.randn(1, 8, 4), torch.randn(1, 8, 1))
+    (kept,) = measure(["weight_magnitude"], runs, torch.randn(1, 10, 4)).values()
+    weights = [runs.evaluation_tensors[f"{name}.weight"][0] for name in ("fc1", "out")]
+    trained = [runs.view.tensor(f"{name}.weight")[0] for name in ("fc1", "out")]
+    assert kept.item() == pytest.approx(metrics.weight_magnitude(weights).item())
+    assert kept.item() != pytest.approx(metrics.weight_magnitude(trained).item())

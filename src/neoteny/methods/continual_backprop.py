@@ -26,16 +26,9 @@ from neoteny.units import statistics as units
 from neoteny.units.fused_tick import measure_compiled
 from neoteny.units.reset import reset_units
 from neoteny.units.schedule import Schedule
+from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM, UTILITIES
 from neoteny.units.view import LiveGroup, Magnitudes, Reader, View, read_modules
 
-UTILITIES = (
-    "overall",
-    "mean_corrected_contribution",
-    "contribution",
-    "adaptation",
-    "weight_magnitude",
-    "random",
-)
 COUNTS = ("eligible", "layer")
 _HOST_SIDE = ("schedule", "replaced", "recount", "arrays")  # of a group's statistics, what is not a tensor
 
@@ -77,7 +70,7 @@ class ContinualBackprop(Method):
         check_number(self, "replacement_rate", 0.0, 1.0)
         check_number(self, "maturity_threshold", 0, whole=True)
         check_number(self, "decay_rate", 0.0, 1.0, below_high=True)
-        check_choice(self, "utility", UTILITIES)
+        check_choice(self, "utility", tuple(UTILITIES))
         check_choice(self, "count", COUNTS)
         check_flag(self, "compensate")
 
@@ -222,24 +215,23 @@ class ContinualBackprop(Method):
 
     def _measure(self, view: View, group: LiveGroup, reader: Reader, statistics: State, magnitudes: Magnitudes) -> None:
         """One tick of the running means and of the utility."""
-        if measure_compiled(view, group, statistics, magnitudes, self.decay_rate, self.utility):
+        terms = UTILITIES[self.utility]
+        if measure_compiled(view, group, statistics, magnitudes, self.decay_rate, terms):
             return
         mean: Tensor = statistics["mean_activation"]
         batches = units.read(view, reader, mean.dtype)
         units.update_means(view, group, reader, statistics, batches, self.decay_rate)
-        if self.utility == "random":
+        if terms & RANDOM:
             return
-        if self.utility in ("overall", "mean_corrected_contribution"):
-            centre = mean / units.correction(statistics)
+        if terms & ACTIVITY:
+            centre = mean / units.correction(statistics) if terms & CENTRED else None
             utility = units.contribution(group, reader, magnitudes, batches, centre)
-        elif self.utility == "contribution":
-            utility = units.contribution(group, reader, magnitudes, batches, None)
-        elif self.utility == "weight_magnitude":
+        elif terms & OUTGOING:
             total: Any = sum(magnitudes.outgoing(port).mean(-1) for port in group.consumers)
             utility = total / sum(port.fan_out for port in group.consumers)
         else:
             utility = torch.ones_like(mean)
-        if self.utility in ("overall", "adaptation"):
+        if terms & INCOMING:
             # A unit without incoming weights is a constant: without this rule its utility would be 1 / 0.
             incoming = magnitudes.incoming(group).to(mean.dtype)
             utility = (utility / incoming).masked_fill(incoming == 0.0, 0.0)
@@ -251,7 +243,7 @@ class ContinualBackprop(Method):
         """The `counts` eligible units of lowest utility in each run; ties go to the lowest index."""
         schedule: Schedule = statistics["schedule"]
         running: Tensor = statistics["utility"]
-        if self.utility == "random":
+        if UTILITIES[self.utility] & RANDOM:
             row = torch.zeros((), dtype=torch.int64, device=running.device)
             rows = row.expand(view.runs)
             score = rng.uniform(view.seeds, schedule.step, f"{group.name}/utility", rows, group.units).to(running.dtype)

@@ -15,16 +15,8 @@ import numpy as np
 
 from neoteny.jit import compiler
 from neoteny.units.numerics import is_plain
+from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 from neoteny.units.view import LiveGroup, Magnitudes, View
-
-_KINDS = {
-    "overall": 0,
-    "mean_corrected_contribution": 1,
-    "contribution": 2,
-    "adaptation": 3,
-    "weight_magnitude": 4,
-    "random": 5,
-}
 
 
 def measure_compiled(
@@ -33,9 +25,12 @@ def measure_compiled(
     statistics: dict[str, Any],
     magnitudes: Magnitudes,
     decay_rate: float | tuple[float, ...],
-    utility: str,
+    terms: int,
 ) -> bool:
-    """One tick of the running means and the utility of a group; False, and nothing done, if it is not of this kind."""
+    """One tick of the running means and the utility of a group; False, and nothing done, if it is not of this kind.
+
+    `terms`: of the utility, see `utilities`.
+    """
     if not group.plain_linear:
         return False
     inputs = view.activations[group.reader.module]  # its one consumer, so the group ran if and only if that did
@@ -68,7 +63,7 @@ def measure_compiled(
         producer.fan_in,
         outgoing[1],
         consumer.fan_out,
-        _KINDS[utility],
+        terms,
     )
     return True
 
@@ -81,7 +76,7 @@ def compiled_tick() -> Callable[..., None] | None:
         return None
 
     @compile_
-    def tick(h, mean, running, power, decay, incoming, fan_in, outgoing, fan_out, kind):  # pragma: no cover
+    def tick(h, mean, running, power, decay, incoming, fan_in, outgoing, fan_out, terms):  # pragma: no cover
         runs, examples, units = h.shape
         averages, deviations, centres = np.empty(units), np.zeros(units), np.zeros(units)
         for n in range(runs):
@@ -97,23 +92,23 @@ def compiled_tick() -> Callable[..., None] | None:
                 if np.isfinite(averages[i]):
                     power[n, i] *= eta
                     mean[n, i] += (1.0 - eta) * (averages[i] - mean[n, i])
-                    if kind <= 1:
+                    if terms & CENTRED:
                         centres[i] = mean[n, i] / (1.0 - power[n, i])
-            if kind <= 2:
+            if terms & ACTIVITY:
                 deviations[:] = 0.0
                 for b in range(examples):
                     row = h[n, b]
                     for i in range(units):
                         deviations[i] += abs(row[i] - centres[i])
             for i in range(units):
-                if kind == 5 or not np.isfinite(averages[i]):
+                if terms & RANDOM or not np.isfinite(averages[i]):
                     continue
                 instant = 1.0
-                if kind <= 2:
+                if terms & ACTIVITY:
                     instant = deviations[i] / examples
-                if kind != 3:
+                if terms & OUTGOING:
                     instant *= outgoing[n, i] / fan_out
-                if kind == 0 or kind == 3:
+                if terms & INCOMING:
                     if incoming[n, i] > 0.0:
                         instant /= incoming[n, i] / fan_in
                     elif incoming[n, i] == 0.0:

@@ -23,13 +23,13 @@ from neoteny.backends.kernel.options import (
     why_not_covered,
 )
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, Method, ShrinkAndPerturb
-from neoteny.methods.continual_backprop import UTILITIES
 from neoteny.methods.declaration import KernelTerms, RecordedStep
 from neoteny.nets import MLP, ConvNet, activations
 from neoteny.problems import ContinualImageNet, PermutedMNIST, SlowlyChangingRegression
 from neoteny.problems.problem import Problem
 from neoteny.suite.choice import choose_backend
 from neoteny.suite.sweep import Setting, network
+from neoteny.units.utilities import UTILITIES
 from support.kernel_cases import PROBLEMS, build, covering_cases, kernel_of, paths_of
 
 DIGITS = PermutedMNIST(tasks=2, examples_per_task=60, source="synthetic")
@@ -177,7 +177,8 @@ def test_every_case_of_the_covering_set_is_covered_with_its_options() -> None:
         assert ACTIVATIONS[found.activation] == case.activation
         assert LOSSES[found.loss] == problem.loss
         assert OPTIMIZERS[found.optimizer] == case.optimizer
-        assert (UTILITIES[found.utility] if found.replaces else None) == case.utility
+        assert found.utility == (UTILITIES[case.utility] if case.utility else 0)
+        assert found.replaces == (case.utility is not None)
         assert (found.norm, found.dropout) == (case.norm is not None, case.dropout)
         assert found.shrink == (case.shrink != "none")
         assert found.noise == ("perturb" in case.shrink)

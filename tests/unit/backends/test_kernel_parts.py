@@ -17,6 +17,7 @@ from neoteny.backends.kernel.options import Numbers, Options, options_of
 from neoteny.backends.kernel.pack import Packed, pack, unpack
 from neoteny.backends.kernel.schedule import due_counts
 from neoteny.draws import rng
+from neoteny.units.utilities import UTILITIES
 from reference import philox
 from support.kernel_cases import PROBLEMS, SEEDS, Case, build, covering_cases, stream_of
 from support.kernel_comparison import flat_state, train_block
@@ -48,7 +49,7 @@ def test_what_is_due_ahead_is_what_the_schedule_says_tick_by_tick(
     if order is not None:
         order.shuffle(ranks)  # type: ignore[attr-defined]
     simulation = Simulation(make(units, rates, thresholds, "layer" if layer else "eligible"), np.array(ranks))
-    options = Options((3, units, 1), 0, 0, 0, utility=0, count_layer=layer)
+    options = Options((3, units, 1), 0, 0, 0, utility=UTILITIES["overall"], count_layer=layer)
     packed = Packed.empty(options, len(runs), torch.float64, CPU)
     zeros = np.zeros(len(runs))
     numbers = Numbers(zeros, zeros, zeros, zeros, np.array(rates), np.array(thresholds, dtype=np.int64), zeros)
@@ -171,7 +172,7 @@ def test_the_cuda_kernels_words_are_the_references() -> None:
         ({"optimizer": 2}, 1),
         ({"optimizer": 1}, 1),
         ({"optimizer": 0, "noise": True}, 2),
-        ({"optimizer": 2, "utility": 0}, 1),
+        ({"optimizer": 2, "utility": UTILITIES["overall"]}, 1),
     ],
 )
 def test_a_cluster_has_room_for_all_weights_of_a_medium_network_that_changes_everywhere(

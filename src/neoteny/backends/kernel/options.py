@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from neoteny.methods.continual_backprop import UTILITIES
 from neoteny.methods.declaration import KernelTerms, kernel_terms_of
 from neoteny.methods.method import Method
 from neoteny.nets import MLP
@@ -29,11 +28,11 @@ from neoteny.nets.dropout import Dropout
 from neoteny.nets.online_norm import OnlineNorm
 from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
 from neoteny.problems.problem import Problem
+from neoteny.units.utilities import UTILITIES
 
 ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "elu", "swish")
 LOSSES = ("mse", "cross_entropy")
 OPTIMIZERS = ("sgd", "momentum", "adam")
-NO_REPLACEMENT = -1
 FOLD = 0.125
 """L2 under plain SGD is a lazy factor of each matrix; one below this is multiplied into the weights at once."""
 _MOST_RANDOM_BITS = 10  # of slowly-changing regression: up to here a plan holds a table of all inputs
@@ -52,7 +51,7 @@ class Options:
         shrink: whether any method adds L2 to the gradients.
         noise: whether shrink and perturb adds noise after each update.
         noise_first: whether the noise comes before continual backpropagation, or after it.
-        utility: index into `UTILITIES`, or -1 without continual backpropagation.
+        utility: the terms of the utility (`units.utilities`), or 0 without continual backpropagation.
         compensate: see `ContinualBackprop`.
         count_layer: whether the number of replacements follows the layer's size (`count="layer"`).
         beta1, beta2, eps: of Adam.
@@ -70,7 +69,7 @@ class Options:
     shrink: bool = False
     noise: bool = False
     noise_first: bool = True
-    utility: int = NO_REPLACEMENT
+    utility: int = 0
     compensate: bool = True
     count_layer: bool = False
     beta1: float = 0.9
@@ -90,7 +89,7 @@ class Options:
     @property
     def replaces(self) -> bool:
         """Whether units are replaced."""
-        return self.utility != NO_REPLACEMENT
+        return self.utility != 0
 
     @property
     def dense(self) -> bool:
@@ -213,7 +212,7 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
         found |= {"beta1": first.betas[0], "beta2": first.betas[1], "eps": first.eps}
     for each in terms:
         if each.replacement is not None:
-            found["utility"] = UTILITIES.index(each.replacement.utility)
+            found["utility"] = UTILITIES[each.replacement.utility]
             found |= {"compensate": each.replacement.compensate, "count_layer": each.replacement.count == "layer"}
     return found
 

@@ -12,6 +12,7 @@ from neoteny.backends.kernel.examples import Examples
 from neoteny.backends.kernel.options import Numbers, Options
 from neoteny.backends.kernel.pack import Packed, draw_purposes
 from neoteny.draws.rng import purpose_code
+from neoteny.units.utilities import INCOMING, OUTGOING
 
 
 class Shape(NamedTuple):
@@ -157,8 +158,8 @@ def flags_of(options: Options) -> Flags:
         s.beta1,
         s.beta2,
         s.eps,
-        s.utility in (0, 3),
-        s.utility in (0, 1, 2, 4),
+        bool(s.utility & INCOMING),
+        bool(s.utility & OUTGOING),
         purpose_code("dropout"),
     )
 

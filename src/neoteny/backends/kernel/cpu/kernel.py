@@ -34,6 +34,7 @@ from neoteny.backends.kernel.pack import Packed
 from neoteny.backends.kernel.schedule import due_counts
 from neoteny.draws import philox as cpu_draws
 from neoteny.jit import compiler
+from neoteny.units import utilities
 
 _NARROW = 32
 
@@ -102,6 +103,7 @@ def _fingerprint() -> str:
         cpu_norm,
         cpu_units,
         cpu_wide,
+        utilities,
     )
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 

@@ -174,64 +174,6 @@ def add_sizes(p, at, inputs, outputs, incoming, outgoing, from_, to, wants_outgo
 
 
 @compiled
-def measure(
-    kind, x, mean, utility, power, decay, incoming, into, outgoing, out_of, unit, row, instant, largest, one
-):  # pragma: no cover - compiled
-    """One tick of one unit, row `row` of x and of the sums, row `unit` of the statistics; as `cpu_units.measure`."""
-    zero = one - one
-    for lane in range(LANES):
-        h, m = x[row, lane], mean[unit, lane]
-        seen = abs(h) <= largest
-        power[unit, lane] *= decay[lane] if seen else one
-        mean[unit, lane] = m + (one - decay[lane]) * (h - m) if seen else m
-    if kind == 5:
-        return
-    if kind <= 1:
-        for lane in range(LANES):
-            instant[lane] = abs(x[row, lane] - mean[unit, lane] / (one - power[unit, lane]))
-    elif kind == 2:
-        for lane in range(LANES):
-            instant[lane] = abs(x[row, lane])
-    else:
-        for lane in range(LANES):
-            instant[lane] = one
-    if kind != 3:
-        for lane in range(LANES):
-            instant[lane] *= outgoing[row, lane] * out_of
-    if kind == 0 or kind == 3:
-        for lane in range(LANES):
-            size = incoming[row, lane] * into
-            value = instant[lane] / size
-            instant[lane] = zero if size == zero else value
-    for lane in range(LANES):
-        value, u = instant[lane], utility[unit, lane]
-        seen = abs(value) <= largest and abs(x[row, lane]) <= largest
-        utility[unit, lane] = u + (one - decay[lane]) * (value - u) if seen else u
-
-
-@compiled
-def choose(
-    kind, due, units, unit, utility, power, born, lane, threshold, step, seed, purpose, largest, score, chosen, at
-):
-    """Put the `due` eligible units of lowest utility of one lane into chosen[at ...]."""
-    for j in range(units):
-        if kind == 5:
-            words = philox(seed, _ZERO, step, purpose, j // _FOUR)
-            value = score.dtype.type((np.float64(words[np.int64(j % _FOUR)]) + 0.5) * _UNIT)
-        else:
-            value = utility[unit + j, lane] / (score.dtype.type(1.0) - power[unit + j, lane])
-        value = min(value, largest) if value == value else largest
-        score[j] = np.inf if np.int64(step) - born[unit + j, lane] <= threshold else value
-    for k in range(due):
-        best = _ZERO
-        for j in range(units):
-            if score[j] < score[best]:
-                best = j
-        chosen[at + k] = best
-        score[best] = np.inf
-
-
-@compiled
 def release(p, first, second, at, bias, outputs, j, lane, unit, mean, power, compensate, tiny):  # pragma: no cover
     """Take unit j of one lane out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero."""
     share = mean[unit + j, lane] / max(p.dtype.type(1.0) - power[unit + j, lane], tiny)

@@ -16,14 +16,13 @@ from neoteny.backends.kernel.cpu.lanes import (
     adam,
     add_sizes,
     back,
-    choose,
     descend,
     descend_with_momentum,
     forward,
-    measure,
     release,
     renew,
 )
+from neoteny.backends.kernel.cpu.units import choose, measure
 from neoteny.draws.philox import compiled
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -63,7 +62,7 @@ def train_group(
         np.ones((units, LANES), dtype),
     )
     born = np.zeros((units, LANES), np.int64)
-    replaces = options.utility >= 0
+    replaces = options.utility != 0
     for lane in range(LANES):
         run = first_run + min(lane, runs - 1)
         _exchange(p, state.parameters[run], lane, shape, at, bias, True)
@@ -85,7 +84,7 @@ def train_group(
     power1, power2 = np.ones((rows, LANES)), np.ones((rows, LANES))
     rate, lost, shrink = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
     momentum, decay, instant = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
-    score, chosen = np.zeros(units, dtype), np.zeros(units, np.uint64)
+    score, chosen, draws = np.zeros(units, dtype), np.zeros(units, np.uint64), np.zeros(units + np.uint64(4))
     places = np.zeros(layers + _ONE, np.int64)
     bits, target, loss = np.zeros(LANES, np.int32), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
     sums, alive = np.zeros(LANES), np.ones(LANES, np.bool_)
@@ -193,8 +192,8 @@ def train_group(
         for layer in range(last):
             for j in range(n_out[layer]):
                 measure(
-                    options.utility, x, mean, utility, power, decay, incoming, fan_in[layer], outgoing,
-                    fan_out[layer + _ONE], unit[layer] + j, row[layer + _ONE] + j, instant, largest, one,
+                    options.utility, LANES, x, row[layer + _ONE] + j, mean, utility, power, unit[layer] + j, _ZERO,
+                    decay, incoming, fan_in[layer], outgoing, fan_out[layer + _ONE], instant, largest, one,
                 )  # fmt: skip
         if not any_due[k - start]:
             continue
@@ -206,9 +205,9 @@ def train_group(
                 places[layer + _ONE] = places[layer]
                 if due[run, layer, k - start] > 0:
                     choose(
-                        options.utility, due[run, layer, k - start], n_out[layer], unit[layer], utility, power, born,
-                        np.uint64(lane), rates.threshold[run], now, seed, shape.purposes[1, layer], largest, score,
-                        chosen, np.uint64(places[layer]),
+                        options.utility, unit[layer], n_out[layer], utility.T, power.T, born.T, np.uint64(lane),
+                        due[run, layer, k - start], rates.threshold[run], now, seed, shape.purposes[1, layer], largest,
+                        score, draws, chosen, np.uint64(places[layer]), one,
                     )  # fmt: skip
                     places[layer + _ONE] += due[run, layer, k - start]
             for layer in range(last):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from neoteny.draws.philox import _UNIT, compiled, philox, uniforms
+from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
 _ZERO, _ONE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
 
@@ -31,74 +32,60 @@ def sum_matrix(p, at, inputs, stride, layer, incoming, outgoing):  # pragma: no 
 
 @compiled
 def measure(
-    kind,
-    h,
-    layer,
-    unit,
-    count,
-    mean,
-    utility,
-    power,
-    run,
-    decay,
-    incoming,
-    into,
-    outgoing,
-    out_of,
-    instant,
-    largest,
+    terms, count, h, row, mean, utility, power, own, first, decay, incoming, into, outgoing, out_of, instant, largest,
     one,
-):  # pragma: no cover - compiled
-    """One tick of the running means and the utility of a layer.
+):  # pragma: no cover - compiled  # fmt: skip
+    """One tick of the running means and the utility of `count` numbers that lie side by side.
 
-    `into` and `out_of` turn the kept sums of |w| into means. The order of kinds is that of `UTILITIES`.
+    They are the units of a layer of one run (`wide`) or one unit of many runs (`narrow`): row `row` of the activations
+    and of the sums of |w|, row `own` of the statistics from place `first` on. `into` and `out_of` turn the sums into
+    means, `terms` are the utility's (`units.utilities`).
     """
     zero = one - one
-    gain = one - decay
     for j in range(count):
-        x = h[layer, j]
+        x, m = h[row, j], mean[own, first + j]
         seen = abs(x) <= largest
-        power[run, unit + j] *= decay if seen else one
-        m = mean[run, unit + j]
-        mean[run, unit + j] = m + gain * (x - m) if seen else m
-    if kind == 5:
+        power[own, first + j] *= decay[j] if seen else one
+        mean[own, first + j] = m + (one - decay[j]) * (x - m) if seen else m
+    if terms & RANDOM:
         return
-    if kind <= 1:
+    if terms & CENTRED:
         for j in range(count):
-            centre = mean[run, unit + j] / (one - power[run, unit + j])
-            instant[j] = abs(h[layer, j] - centre)
-    elif kind == 2:
+            instant[j] = abs(h[row, j] - mean[own, first + j] / (one - power[own, first + j]))
+    elif terms & ACTIVITY:
         for j in range(count):
-            instant[j] = abs(h[layer, j])
+            instant[j] = abs(h[row, j])
     else:
         for j in range(count):
             instant[j] = one
-    if kind != 3:
+    if terms & OUTGOING:
         for j in range(count):
-            instant[j] *= outgoing[layer, j] * out_of
-    if kind == 0 or kind == 3:
+            instant[j] *= outgoing[row, j] * out_of
+    if terms & INCOMING:
         for j in range(count):
-            size = incoming[layer, j] * into
+            size = incoming[row, j] * into
             value = instant[j] / size
             instant[j] = zero if size == zero else value
     for j in range(count):
-        value = instant[j]
-        seen = abs(value) <= largest and abs(h[layer, j]) <= largest
-        u = utility[run, unit + j]
-        utility[run, unit + j] = u + gain * (value - u) if seen else u
+        value, u = instant[j], utility[own, first + j]
+        seen = abs(value) <= largest and abs(h[row, j]) <= largest
+        utility[own, first + j] = u + (one - decay[j]) * (value - u) if seen else u
 
 
 @compiled
 def choose(
-    kind, unit, outputs, utility, power, born, run, due, threshold, step, seed, purpose, largest, score, draws, chosen,
+    terms, unit, outputs, utility, power, born, run, due, threshold, step, seed, purpose, largest, score, draws, chosen,
     offset, one,
 ):  # pragma: no cover - compiled  # fmt: skip
-    """Put the `due` eligible units of lowest utility, ties by index, into chosen[offset ...]."""
-    if kind == 5:
+    """Put the `due` eligible units of lowest utility, ties by index, into chosen[offset ...].
+
+    Statistics are (runs, units); `narrow`, which keeps them the other way round, gives them transposed.
+    """
+    if terms & RANDOM:
         uniforms(seed, _ZERO, step, purpose, outputs, draws)
     infinite = largest * largest
     for j in range(outputs):
-        value = one * draws[j] if kind == 5 else utility[run, unit + j] / (one - power[run, unit + j])
+        value = one * draws[j] if terms & RANDOM else utility[run, unit + j] / (one - power[run, unit + j])
         value = min(value, largest) if value == value else largest
         young = np.int64(step) - born[run, unit + j] <= threshold
         score[j] = infinite if young else value

@@ -66,7 +66,7 @@ def train_run(
     less = 1.0 - rates.step_size[run] * rates.shrink[run]  # float64: 1 - 1e-8 is 1 in float32
     lazy = options.shrink and options.optimizer == 0 and not options.noise and less > FOLD
     dense = options.optimizer > 0 or options.noise or (options.shrink and not lazy)
-    replaces = options.utility >= 0
+    replaces = options.utility != 0
     x = np.zeros(size, p.dtype)
     length, widths = np.zeros((_TWO * layers, width), p.dtype), np.zeros((_TWO * layers, width), p.dtype)
     power1, power2 = np.zeros((_TWO * layers, width)), np.zeros((_TWO * layers, width))
@@ -84,6 +84,7 @@ def train_run(
     step_size, momentum, shrink, gain1, gain2, decay2, eps, decay, keep = (
         c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8],
     )  # fmt: skip
+    decays = np.full(width, decay)
     largest, tiny = np.finfo(p.dtype).max, np.finfo(p.dtype).tiny
     fan_in, fan_out = np.empty(layers, p.dtype), np.empty(layers, p.dtype)
     for layer in range(layers):
@@ -236,9 +237,9 @@ def train_run(
                     )  # fmt: skip
             for layer in range(last):
                 measure(
-                    options.utility, h, layer, units[layer], strides[layer], mean, utility,
-                    power, run, decay, incoming, scale[layer] * fan_in[layer], outgoing,
-                    scale[layer + _ONE] * fan_out[layer + _ONE], instant, largest, one,
+                    options.utility, strides[layer], h, layer, mean, utility, power, run, units[layer], decays,
+                    incoming, scale[layer] * fan_in[layer], outgoing, scale[layer + _ONE] * fan_out[layer + _ONE],
+                    instant, largest, one,
                 )  # fmt: skip
             if any_due[k - start]:
                 _replace(

@@ -12,6 +12,7 @@ from neoteny.backends.kernel.cuda.plan import Cut
 from neoteny.backends.kernel.options import FOLD, Options
 from neoteny.backends.kernel.pack import Layout, draw_purposes
 from neoteny.draws.rng import purpose_code
+from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
 FILES = ("team", "matrix", "layers", "signals", "units", "steps")
 """In this order, each as NAME.cu; online.cu, the kernel itself, comes last."""
@@ -32,10 +33,15 @@ def prelude(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float
         "THREADS": team.threads, "BLOCKS": team.blocks, "TEAMS": team.teams, "IN_FLIGHT": team.in_flight,
         "BLOCKS_AN_SM": team.blocks_per_multiprocessor, "ACTIVATION": s.activation, "LOSS": s.loss,
         "OPTIMIZER": s.optimizer, "NORM": s.norm, "SHRINK": s.shrink, "NOISE": s.noise, "NOISE_FIRST": s.noise_first,
-        "DENSE": dense, "UTILITY": s.utility, "COMPENSATE": s.compensate, "COUNT_LAYER": s.count_layer,
+        "DENSE": dense, "REPLACES": s.replaces, "COMPENSATE": s.compensate, "COUNT_LAYER": s.count_layer,
         "DESK_INSIDE": cut.desk_inside, "DESK_BYTES": cut.desk.size, "BOARD_BYTES": cut.board.size,
         "INPUTS_MOST": max(s.widths), "STAGES": team.stages,
     }  # fmt: skip
+    # The terms of the utility; the last three say what else they ask for: sums of |w|, and a draw.
+    terms = {
+        "ACTIVITY": ACTIVITY, "CENTRED": CENTRED, "SUMS_OUT": OUTGOING, "SUMS_IN": INCOMING, "RANDOM_CHOICE": RANDOM,
+    }  # fmt: skip
+    numbers |= {name: bool(s.utility & term) for name, term in terms.items()}
     reals = {
         "FORWARD_DECAY": s.forward_decay, "BACKWARD_DECAY": s.backward_decay, "NORM_EPS": s.norm_eps,
         "DROPOUT": s.dropout, "BETA1": s.beta1, "BETA2": s.beta2, "EPS": s.eps, "FOLD": FOLD,

@@ -15,10 +15,6 @@ constexpr int WARPS = THREADS / 32;
 constexpr bool MOMENTUM = OPTIMIZER == 1;
 constexpr bool ADAM = OPTIMIZER == 2;
 constexpr int MOMENTS = OPTIMIZER;
-constexpr bool REPLACES = UTILITY >= 0;
-constexpr bool RANDOM_CHOICE = UTILITY == 5;
-constexpr bool SUMS_IN = UTILITY == 0 || UTILITY == 3;
-constexpr bool SUMS_OUT = UTILITY == 0 || UTILITY == 1 || UTILITY == 2 || UTILITY == 4;
 constexpr bool SUMS_LATE = NOISE && NOISE_FIRST;  // the sums follow the noise, which follows the update
 constexpr bool LAZY = SHRINK && !DENSE;
 constexpr real LARGEST = sizeof(real) == 8 ? real(1.7976931348623157e308) : real(3.402823466e38);

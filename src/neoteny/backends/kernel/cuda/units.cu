@@ -61,9 +61,9 @@ template <int L> __device__ __forceinline__ void measure(const Run &run) {
         }
         if constexpr (!RANDOM_CHOICE) {
             real value = real(1);
-            if constexpr (UTILITY <= 1) value = magnitude(x - m / (real(1) - remains));
-            else if constexpr (UTILITY == 2) value = magnitude(x);
-            if constexpr (UTILITY != 3) value *= desk<real>(run, OUT_AT[L])[j] * (run.scale[L + 1] * real(1.0 / OUTPUTS[L + 1]));
+            if constexpr (CENTRED) value = magnitude(x - m / (real(1) - remains));
+            else if constexpr (ACTIVITY) value = magnitude(x);
+            if constexpr (SUMS_OUT) value *= desk<real>(run, OUT_AT[L])[j] * (run.scale[L + 1] * real(1.0 / OUTPUTS[L + 1]));
             if constexpr (SUMS_IN) {
                 real size = desk<real>(run, IN_AT[L])[j] * (run.scale[L] * real(1.0 / INPUTS[L]));
                 value = size == real(0) ? real(0) : value / size;

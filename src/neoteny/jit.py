@@ -8,22 +8,28 @@ from typing import Any
 
 
 @functools.cache
-def compiler(cache: bool = True, exact: bool = False) -> Callable[..., Any] | None:
+def compiler(cache: bool = True, exact: bool = False, inline: bool = False) -> Callable[..., Any] | None:
     """A decorator that compiles a function, or None where numba is not installed.
 
     "reassoc" lets sums use vector registers; NaN and infinity keep their meaning, and a division by zero gives one of
     them: the check that Python makes instead would keep loops from being vectorised.
 
     Args:
-        cache: keep the machine code on disk. It is looked up by the function's own file, so not for functions that are
-            called from other files: those would go on with the old code after a change. It is looked up by what the
-            function closes over, too, so a compiled function must be a global: closed over, it is another each time.
+        cache: keep the machine code on disk. numba finds it by the function's own file, so it serves only functions
+            that are not called from other files: after a change those callers would keep the old code. numba finds it
+            by what the function closes over, too: refer to compiled functions as globals, because closing over one
+            defeats the cache.
         exact: round as Python does, where the last bit decides: no sums in another order, no product and sum in one.
+        inline: copy the function into its callers, where a call would keep their loops from being vectorised.
     """
     try:
         import numba  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
     return numba.njit(
-        fastmath=set() if exact else {"reassoc", "contract"}, error_model="numpy", cache=cache, nogil=True
+        fastmath=set() if exact else {"reassoc", "contract"},
+        error_model="numpy",
+        cache=cache and not inline,
+        nogil=True,
+        inline="always" if inline else "never",
     )

@@ -22,23 +22,14 @@ template <typename T> T normal_bits(T seed, T step, T row, T column, T purpose) 
     unsigned k0 = (unsigned)key, k1 = (unsigned)(key >> 32);
     unsigned c0 = (unsigned)(column >> 2), c1 = (unsigned)row, c2 = (unsigned)time;
     unsigned c3 = (unsigned)purpose ^ ((unsigned)(time >> 32) * 0x9E3779B9u);
-    for (int round = 0; round < 10; ++round) {
-        unsigned long long product0 = (unsigned long long)c0 * 0xD2511F53u;
-        unsigned long long product1 = (unsigned long long)c2 * 0xCD9E8D57u;
-        c0 = (unsigned)(product1 >> 32) ^ c1 ^ k0;
-        c1 = (unsigned)product1;
-        c2 = (unsigned)(product0 >> 32) ^ c3 ^ k1;
-        c3 = (unsigned)product0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
+    PHILOX_ROUNDS
     bool second = column & 2;
     double first_unit = ((double)(second ? c2 : c0) + 0.5) * 2.3283064365386963e-10;  // 2**-32
     double other_unit = ((double)(second ? c3 : c1) + 0.5) * 2.3283064365386963e-10;
     double radius = sqrt(-2.0 * log(first_unit)), angle = 6.283185307179586 * other_unit;
     return (T)__double_as_longlong(radius * ((column & 1) ? sin(angle) : cos(angle)));
 }
-"""
+""".replace("PHILOX_ROUNDS", rng.CUDA_ROUNDS)
 
 
 def add_normal(target: Tensor, seeds: Tensor, step: int | Tensor, purpose: str, scale: float | Tensor) -> None:

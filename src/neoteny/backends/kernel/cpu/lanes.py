@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from neoteny.backends.kernel.cpu.layers import exponential
-from neoteny.draws.philox import _UNIT, compiled, philox
+from neoteny.draws.philox import compiled, philox, uniform
 
 LANES = 64
 _ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(k) for k in range(5))
@@ -195,7 +195,7 @@ def renew(
     """Give unit j of one lane new incoming weights, a zero bias, and no past."""
     for i in range(inputs):
         words = philox(seed, j, step, purpose, i // _FOUR)
-        u = (np.float64(words[np.int64(i % _FOUR)]) + 0.5) * _UNIT
+        u = uniform(words[np.int64(i % _FOUR)])
         w = at + i * outputs + j
         p[w, lane] = (u * 2.0 - 1.0) * bound
         if first.size > 0:

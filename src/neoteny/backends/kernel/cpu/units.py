@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neoteny.draws.philox import _UNIT, compiled, philox, uniforms
+from neoteny.draws.philox import compiled, philox, uniform, uniforms
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
 _ZERO, _ONE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
@@ -147,7 +147,7 @@ def renew(
             i = block * _FOUR + np.uint64(k)
             if i >= inputs:
                 break
-            u = (np.float64(words[k]) + 0.5) * _UNIT
+            u = uniform(words[k])
             new = one * ((u * 2.0 - 1.0) * bound) / scale
             place = at + i * stride + j
             if layer > _ZERO:

@@ -11,7 +11,7 @@ from pathlib import Path
 from neoteny.backends.kernel.cuda.plan import Cut
 from neoteny.backends.kernel.options import FOLD, Options
 from neoteny.backends.kernel.pack import Layout, draw_purposes
-from neoteny.draws.rng import purpose_code
+from neoteny.draws.rng import CUDA_ROUNDS, purpose_code
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
 FILES = ("team", "matrix", "layers", "signals", "units", "steps")
@@ -22,7 +22,8 @@ def source(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float]
     """The whole source for numbers of `item` bytes; `bounds`: of new weights, for each hidden layer."""
     folder = Path(__file__).parent
     names = (*(f"{name}.cu" for name in FILES), "online.cu")
-    return prelude(s, cut, item, dense, bounds) + "".join((folder / name).read_text() for name in names)
+    text = "".join((folder / name).read_text() for name in names)
+    return prelude(s, cut, item, dense, bounds) + text.replace("PHILOX_ROUNDS", CUDA_ROUNDS)
 
 
 def prelude(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:

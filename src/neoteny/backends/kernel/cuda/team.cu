@@ -169,16 +169,11 @@ struct Words {
     u32 w[4];
 };
 
-// Philox4x32-10 with the counters and keys of neoteny.rng.
+// Philox4x32-10 with the counters and keys of draws.rng, whose ten rounds stand here when this is compiled.
 __device__ __forceinline__ Words philox(u64 seed, u32 row, int step, u32 purpose, u32 block) {
     u32 c0 = block, c1 = row, c2 = u32(step), c3 = purpose, k0 = u32(seed), k1 = u32(seed >> 32);
 #pragma unroll
-    for (int round = 0; round < 10; round++) {
-        u32 high0 = __umulhi(c0, 0xD2511F53u), low0 = c0 * 0xD2511F53u;
-        u32 high1 = __umulhi(c2, 0xCD9E8D57u), low1 = c2 * 0xCD9E8D57u;
-        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-    }
+    PHILOX_ROUNDS
     return {c0, c1, c2, c3};
 }
 

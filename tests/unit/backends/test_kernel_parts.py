@@ -138,11 +138,11 @@ def test_the_cpu_kernels_words_are_the_references(seed: int, step: int, row: int
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_cuda_kernels_words_are_the_references() -> None:
     cupy = pytest.importorskip("cupy")
-    from neoteny.backends.kernel.cuda.plan import Cut, Team
+    from neoteny.backends.kernel.cuda.plan import Plan, Team
     from neoteny.backends.kernel.cuda.source import source
 
     options = Options((22, 5, 1), 0, 0, 0)
-    text = source(options, Cut.of(options, 8, False, Team.of(options)), 8, False, [0.0])
+    text = source(options, Plan.of(options, 8, False, Team.of(options)), 8, False, [0.0])
     text += """
     extern "C" __global__ void words(u64 seed, u32 row, int step, u32 purpose, u32 block, u32 *out) {
         Words found = philox(seed, row, step, purpose, block);
@@ -178,14 +178,14 @@ def test_the_cuda_kernels_words_are_the_references() -> None:
 def test_a_cluster_has_room_for_all_weights_of_a_medium_network_that_changes_everywhere(
     chosen: dict[str, Any], blocks_per_multiprocessor: int
 ) -> None:
-    from neoteny.backends.kernel.cuda.plan import HOPPER, Cut, Team
+    from neoteny.backends.kernel.cuda.plan import HOPPER, Plan, Team
 
     options = Options((784, 100, 100, 100, 10), 0, 1, **chosen)
     team = Team.of(options)
     assert team.keeps
     assert team.blocks == 8
-    cut = Cut.of(options, 4, True, team)
-    assert all(place >= 0 for place in cut.desk.offsets["MATRIX"][:-1])  # the last is shared by rows
+    cut = Plan.of(options, 4, True, team)
+    assert all(place >= 0 for place in cut.workspace.offsets["MATRIX"][:-1])  # the last is shared by rows
     assert cut.shared_bytes * blocks_per_multiprocessor <= HOPPER.multiprocessor_bytes
     assert Team.of(Options((784, 100, 100, 100, 10), 0, 1, 0)).blocks == 1  # plain SGD touches little of it
     assert not Team.of(options, dataclasses.replace(HOPPER, clusters=False)).keeps

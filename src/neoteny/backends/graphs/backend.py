@@ -6,8 +6,8 @@ and the replacement schedule is known ahead (`schedule`), so the few updates at 
 reset between two replays.
 
 It is the library's update: the same methods on the same tensors, which a graph changes in place. So the stack's state
-is the state, and a checkpoint needs nothing of the graph, which is recorded anew after a resume. Networks of
-convolutions take `side_by_side` as their forward pass, which sums in another order than the library's grouped
+is the state, and a checkpoint needs nothing of the graph, which is recorded again after a resume. Networks of
+convolutions take `conv_streams` as their forward pass, which sums in another order than the library's grouped
 convolutions: numbers then agree to rounding, else bit for bit.
 
 Before this: `stacking`, `problems`; after it: `training`.
@@ -186,7 +186,7 @@ class GraphBackend(StackBackend):
         side = torch.cuda.Stream(self._device)
         side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side), self._counting(0):
-            for piece in pieces * _WARM_UPS:  # whatever is made at its first use cannot be made while recording
+            for piece in pieces * _WARM_UPS:  # what is made at its first use cannot be made while recording
                 piece()
         torch.cuda.current_stream(self._device).wait_stream(side)
         self._stack.load_state_dict(saved)

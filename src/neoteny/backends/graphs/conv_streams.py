@@ -2,7 +2,7 @@
 
 One network's convolution at batch 100 fills a small part of a large GPU. n of them side by side fill it, and are faster
 than the one grouped convolution that `vmap` makes of them; being the same calls as for one network, they also give a
-run the same numbers whatever its neighbours. Linear layers at the end are batched matrix products over all runs. The
+run the same numbers with any neighbours. Linear layers at the end are batched matrix products over all runs. The
 backward pass is autograd's, which runs every operation on the stream of its forward pass and waits where streams meet.
 
 Used by `graphs`, which records all these launches once.

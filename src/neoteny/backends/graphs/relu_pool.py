@@ -5,7 +5,7 @@ device's memory ten times, which costs more than the convolutions. Here they are
 that is kept for the way back is which of four numbers was the largest.
 
 The same numbers as the layers give: ties go to the first, NaN is larger than all, no gradient where nothing is above
-zero. Used by `side_by_side`.
+zero. Used by `conv_streams`.
 """
 
 # pyright: reportInvalidTypeForm=false
@@ -40,7 +40,7 @@ def available(device: torch.device) -> bool:
         return False
     try:
         relu_pool(torch.zeros(1, 1, 2, 2, device=device), torch.zeros(1, device=device))
-    except Exception:  # whatever Triton raises where it does not work
+    except Exception:  # anything: Triton raises many kinds where it does not work
         return False
     return True
 

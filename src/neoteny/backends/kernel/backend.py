@@ -1,6 +1,6 @@
-"""KernelBackend: a stack of runs in the hands of a kernel, as the engine's loop sees it.
+"""KernelBackend: a stack of runs trained by a kernel, as the suite's loop sees it.
 
-The engine asks for a plan, advances block by block, and calls `write_back` before anything reads the stack: measures,
+The suite asks for a plan, advances block by block, and calls `write_back` before anything reads the stack: measures,
 tests, checkpoints.
 """
 
@@ -29,7 +29,7 @@ class Kernel(Protocol):
     def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Updates start to stop - 1 of a task, for every run.
 
-        A run whose loss is not finite stops there: its state is of no use to anyone, and its neighbours go on.
+        A run whose loss is not finite is abandoned there; the other runs go on.
 
         Returns:
             float64 (n,): the sum over updates of the performance before each (loss, or 1 where the class was right);
@@ -54,7 +54,7 @@ class KernelBackend:
         self._kernel = kernel(self._packed, numbers_of(stack.methods, len(self._seeds)), scales)
         self._plan: Plan | None = None
         self._examples: Examples | None = None
-        # Sums are taken anew when a block begins, so its length is a matter of the network alone: the numbers of a run
+        # Sums are taken again when a block begins, so its length follows from the network alone: the numbers of a run
         # must not depend on its neighbours.
         low, high = _BLOCK_UPDATES
         self.reason = ""

@@ -40,7 +40,7 @@ _MOST_RANDOM_BITS = 10  # of slowly-changing regression: up to here a plan holds
 
 @dataclass(frozen=True)
 class Options:
-    """One learner, whatever its numbers.
+    """One learner, without its hyperparameters.
 
     Attributes:
         widths: inputs, hidden units of each layer, outputs.

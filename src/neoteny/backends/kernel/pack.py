@@ -1,7 +1,7 @@
 """A stack's tensors laid out for a kernel, and back: weights (in, out), all parameters of a run in one row.
 
 Between blocks of updates the packed arrays hold exactly what the stack's tensors would: nothing is left pending, and
-sums that a kernel keeps up to date are taken anew when a block begins. So a checkpoint is the stack's own state, and a
+sums that a kernel keeps up to date are taken again when a block begins. So a checkpoint is the stack's own state, and a
 run that was resumed does the same arithmetic as one that was not.
 
 Before this: `options`; after it: `cpu` and `cuda`.

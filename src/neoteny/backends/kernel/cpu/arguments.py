@@ -16,7 +16,7 @@ from neoteny.units.utilities import INCOMING, OUTGOING
 
 
 class Shape(NamedTuple):
-    """`packing.Layout` as uint64 arrays, and the codes of the draws' purposes for each layer."""
+    """`pack.Layout` as uint64 arrays, and the codes of the draws' purposes for each layer."""
 
     inputs: np.ndarray
     outputs: np.ndarray
@@ -26,12 +26,12 @@ class Shape(NamedTuple):
     scale: np.ndarray
     shift: np.ndarray
     unit: np.ndarray
-    purposes: np.ndarray  # (6, layers): the codes of `packing.draw_purposes`, in that order
+    purposes: np.ndarray  # (6, layers): the codes of `pack.draw_purposes`, in that order
     bounds: np.ndarray  # float64: of new weights
 
 
 class Flags(NamedTuple):
-    """`Options` as numbers; see there."""
+    """`options.Options` as numbers; see there."""
 
     activation: int
     loss: int

@@ -1,7 +1,7 @@
 """The CPU kernel: a block of updates of many runs in one compiled call, runs shared out among threads.
 
 Every run is trained from its first update of the block to its last without looking at the others, so its numbers depend
-neither on its neighbours nor on the number of threads. `cpu_wide` trains one run at a time, `cpu_narrow` many runs of a
+neither on its neighbours nor on the number of threads. `wide` trains one run at a time, `narrow` many runs of a
 narrow network side by side.
 """
 
@@ -18,13 +18,7 @@ import torch
 
 from neoteny import jit
 from neoteny.backends.kernel import options as kernel_options
-from neoteny.backends.kernel.cpu import arguments as cpu_arguments
-from neoteny.backends.kernel.cpu import lanes as cpu_lanes
-from neoteny.backends.kernel.cpu import layers as cpu_layers
-from neoteny.backends.kernel.cpu import narrow as cpu_narrow
-from neoteny.backends.kernel.cpu import norm as cpu_norm
-from neoteny.backends.kernel.cpu import units as cpu_units
-from neoteny.backends.kernel.cpu import wide as cpu_wide
+from neoteny.backends.kernel.cpu import arguments, lanes, layers, narrow, norm, units, wide
 from neoteny.backends.kernel.cpu.arguments import as_array, flags_of, inputs_of, rates_of, shape_of, state_of
 from neoteny.backends.kernel.cpu.narrow import LANES, train_group
 from neoteny.backends.kernel.cpu.wide import train_run
@@ -32,7 +26,7 @@ from neoteny.backends.kernel.examples import Examples
 from neoteny.backends.kernel.options import LOSSES, Numbers, Options
 from neoteny.backends.kernel.pack import Packed
 from neoteny.backends.kernel.schedule import due_counts
-from neoteny.draws import philox as cpu_draws
+from neoteny.draws import philox
 from neoteny.jit import compiler
 from neoteny.units import utilities
 
@@ -40,10 +34,10 @@ _NARROW = 32
 
 
 class CpuKernel:
-    """Advances packed runs on the CPU; see `path.Kernel`.
+    """Advances packed runs on the CPU; see `kernel.backend.Kernel`.
 
     Args:
-        packed, numbers, scales: see `path.MakeKernel`.
+        packed, numbers, scales: see `kernel.backend.MakeKernel`.
         threads: how many threads share the runs; the numbers do not depend on it.
     """
 
@@ -61,15 +55,15 @@ class CpuKernel:
         due = due_counts(packed, self._numbers, stop - start)
         total, broken = np.zeros(runs), np.full(runs, -1, dtype=np.int64)
         inputs = inputs_of(examples)
-        narrow = len(inputs.mask) > 0 and _is_narrow(packed.options)
-        train = _train_groups() if narrow else _train_runs()
-        arguments = (self._shape, self._options, state_of(packed), self._rates, inputs, due, packed.step)
-        at_once = LANES if narrow else max(1, runs // (4 * self.threads))
+        side_by_side = len(inputs.mask) > 0 and _is_narrow(packed.options)
+        train = _train_groups() if side_by_side else _train_runs()
+        given = (self._shape, self._options, state_of(packed), self._rates, inputs, due, packed.step)
+        at_once = LANES if side_by_side else max(1, runs // (4 * self.threads))
 
         def work(first: int) -> None:
-            torch.set_flush_denormal(True)  # a matter of the thread; numbers below 1e-38 slow Adam down
+            torch.set_flush_denormal(True)  # set per thread; numbers below 1e-38 slow Adam down
             last = min(first + at_once, runs)
-            train(first, last, *arguments, start, stop, total, broken, self._one)
+            train(first, last, *given, start, stop, total, broken, self._one)
 
         with ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(work, range(0, runs, at_once)))
@@ -95,14 +89,14 @@ def _fingerprint() -> str:
     modules = (
         jit,
         kernel_options,
-        cpu_arguments,
-        cpu_draws,
-        cpu_lanes,
-        cpu_layers,
-        cpu_narrow,
-        cpu_norm,
-        cpu_units,
-        cpu_wide,
+        arguments,
+        philox,
+        lanes,
+        layers,
+        narrow,
+        norm,
+        units,
+        wide,
         utilities,
     )
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()

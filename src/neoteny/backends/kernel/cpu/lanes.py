@@ -47,7 +47,7 @@ def forward(p, at, bias, inputs, outputs, x, from_, to):  # pragma: no cover - c
 
 @compiled
 def activate(kind, x, slope, first, count, one):  # pragma: no cover - compiled
-    """x = the activation of x, and its derivative, for `count` rows; kinds as in `specification.ACTIVATIONS`."""
+    """x = the activation of x, and its derivative, for `count` rows; kinds as in `options.ACTIVATIONS`."""
     zero, two = one - one, one + one
     exact = x.itemsize == 8
     small = x.dtype.type(0.01)
@@ -134,7 +134,7 @@ def adam(
     p, first, second, at, inputs, outputs, x, from_, g, to, shrink, gain1, gain2, decay2, eps, length, width, by_input,
     input_step, by_output, output_step,
 ):  # pragma: no cover - compiled  # fmt: skip
-    """Adam on a matrix; `length` and `width` as in `cpu_layers.adam_all`.
+    """Adam on a matrix; `length` and `width` as in `layers.adam_all`.
 
     Their rows are by_input + i * input_step and by_output + j * output_step: a step of 0 where all are of one age.
     """

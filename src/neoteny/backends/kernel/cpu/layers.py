@@ -128,7 +128,7 @@ def back_and_update(p, at, stride, rows, values, count, g, layer, factor, back):
 def back_update_and_sum(
     p, at, stride, rows, values, count, g, layer, factor, back, incoming, outgoing
 ):  # pragma: no cover - compiled
-    """`back_and_update`, and the sums of |w|: over rows by their change, over columns anew."""
+    """`back_and_update`, and the sums of |w|: over rows by their change, over columns from the weights."""
     above = layer - _ONE
     k = _ZERO
     while k + _TWO <= count:
@@ -260,7 +260,7 @@ def exponential(x, exact):  # pragma: no cover - compiled
 
 @compiled
 def activate(kind, z, layer, count, h, slope, one):  # pragma: no cover - compiled
-    """h = the activation of z, and its derivative. The order of kinds is that of `specification.ACTIVATIONS`."""
+    """h = the activation of z, and its derivative. The order of kinds is that of `options.ACTIVATIONS`."""
     zero = one - one
     two = one + one
     exact = z.itemsize == 8

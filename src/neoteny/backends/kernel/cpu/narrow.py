@@ -1,4 +1,4 @@
-"""A group of runs of a narrow network, from the first update of a block to the last; the loops are in `cpu_lanes`.
+"""A group of runs of a narrow network, from the first update of a block to the last; the loops are in `lanes`.
 
 Rows of activations `x`, gradients `g` and sums are numbered through the network: inputs, hidden units, outputs, and one
 last row of ones, which stands for what a bias is multiplied by.

@@ -15,7 +15,7 @@ _ZERO, _ONE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
 
 @compiled
 def sum_matrix(p, at, inputs, stride, layer, incoming, outgoing):  # pragma: no cover - compiled
-    """Sums of |w| over both axes of one matrix, anew."""
+    """Sums of |w| over both axes of one matrix, from its weights."""
     zero = p[at] - p[at]
     for j in range(stride):
         incoming[layer, j] = zero
@@ -105,7 +105,7 @@ def release(
 ):  # pragma: no cover - compiled  # fmt: skip
     """Take unit j of a layer out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero.
 
-    `peak` keeps the largest that a sum was since it was taken anew; see `has_collapsed`.
+    `peak` keeps the largest that a sum was since it was last taken from the weights; see `has_collapsed`.
     """
     row = at + j * stride
     after = layer + _ONE

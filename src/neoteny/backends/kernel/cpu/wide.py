@@ -1,7 +1,7 @@
 """One run of a network of any size, from the first update of a block to the last.
 
-The loops over weights are in `cpu_layers`, continual backpropagation in `cpu_units`, normalisation in `cpu_norm`, draws
-in `cpu_draws`; `cpu_arguments` says what the tuples hold.
+The loops over weights are in `layers`, continual backpropagation in `units`, normalisation in `norm`, draws in
+`draws.philox`; `arguments` says what the tuples hold.
 """
 
 from __future__ import annotations

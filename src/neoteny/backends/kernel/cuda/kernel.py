@@ -1,6 +1,6 @@
 """The CUDA kernel: a block of updates of many runs in one launch, compiled at run time for one learner.
 
-The source (`cuda_source`) is compiled with NVRTC through cupy. Every run is trained by its own team of threads, so its
+The source (`source`) is compiled with NVRTC through cupy. Every run is trained by its own team of threads, so its
 numbers do not depend on its neighbours.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.backends.kernel.cuda.plan import Cut, Device, Team
+from neoteny.backends.kernel.cuda.plan import Device, Plan, Team
 from neoteny.backends.kernel.cuda.source import source
 from neoteny.backends.kernel.examples import Examples, Table
 from neoteny.backends.kernel.options import FOLD, Numbers, Options
@@ -26,7 +26,7 @@ _MOST_STEPS = 2**31 - 2**20  # steps are 32-bit numbers in the kernel
 
 
 class CudaKernel:
-    """Advances packed runs on the GPU; see `path.Kernel`.
+    """Advances packed runs on the GPU; see `kernel.backend.Kernel`.
 
     Attributes:
         team: threads and blocks of a run; None: what suits the network.
@@ -45,19 +45,19 @@ class CudaKernel:
         room = Device(
             properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor, properties.major >= 9
         )
-        cut = Cut.of(options, item, dense, self.team or Team.of(options, room), room)
-        self._cut = cut
-        self._function = _function(source(options, cut, item, dense, scales), cut.shared_bytes, device.index or 0)
+        plan = Plan.of(options, item, dense, self.team or Team.of(options, room), room)
+        self._plan = plan
+        self._function = _function(source(options, plan, item, dense, scales), plan.shared_bytes, device.index or 0)
         rates = (
             numbers.step_size, numbers.momentum, numbers.shrink, numbers.noise_std, numbers.replacement_rate,
             numbers.maturity_threshold.astype(np.float64), numbers.decay_rate,
         )  # fmt: skip
         runs = len(packed.seeds)
         self._rates = torch.from_numpy(np.stack(rates)).to(device)
-        # Zeros: what the blocks of a run tell each other is read before some of it is first written.
-        self._board = torch.zeros(max(16, runs * cut.board.size), dtype=torch.uint8, device=device)
-        outside = 0 if cut.desk_inside else runs * cut.team.blocks * cut.desk.size
-        self._desk = torch.zeros(max(16, outside), dtype=torch.uint8, device=device)
+        # Zeros: what the blocks of a run exchange is read before some of it is first written.
+        self._exchange = torch.zeros(max(16, runs * plan.exchange.size), dtype=torch.uint8, device=device)
+        outside = 0 if plan.workspace_inside else runs * plan.team.blocks * plan.workspace.size
+        self._workspace = torch.zeros(max(16, outside), dtype=torch.uint8, device=device)
         self._stream = torch.cuda.Stream(device)
         self._table: tuple[Table | None, list[Tensor]] = (None, [])
         self._task: tuple[Examples | None, list[Tensor]] = (None, [])
@@ -82,8 +82,8 @@ class CudaKernel:
         return found[:, 0].copy(), found[:, 1].astype(np.int64)
 
     def _launch(self, examples: Examples, start: int, stop: int) -> np.ndarray:
-        """The results of one launch; see `Given` in cuda_steps.cu."""
-        packed, team = self._packed, self._cut.team
+        """The results of one launch; see `Given` in steps.cu."""
+        packed, team = self._packed, self._plan.team
         runs, hidden = len(packed.seeds), packed.options.hidden
         table, task = self._uploaded(examples)
         given = np.zeros((runs, 2 + 2 * hidden))
@@ -92,7 +92,7 @@ class CudaKernel:
         tensors = [
             packed.parameters, packed.first, packed.second, packed.mean_activation, packed.utility, packed.decay_power,
             packed.born, packed.buffers, packed.dropout_seed, packed.seeds, self._rates, results, *table, *task,
-            self._desk, self._board,
+            self._workspace, self._exchange,
         ]  # fmt: skip
         scalars = [np.int32(value) for value in (runs, packed.step, start, stop, examples.steps)]
         arguments = (*scalars, *(np.uint64(tensor.data_ptr()) for tensor in tensors))
@@ -104,7 +104,7 @@ class CudaKernel:
             warnings.simplefilter("ignore", DeprecationWarning)
             stream = cupy.cuda.ExternalStream(self._stream.cuda_stream, index)
         with cupy.cuda.Device(index), stream:
-            self._function((grid,), (team.threads * team.teams,), arguments, shared_mem=self._cut.shared_bytes)
+            self._function((grid,), (team.threads * team.teams,), arguments, shared_mem=self._plan.shared_bytes)
         return results.cpu().numpy()
 
     def _uploaded(self, examples: Examples) -> tuple[list[Tensor], list[Tensor]]:

@@ -47,14 +47,14 @@ template <int L> __device__ __forceinline__ void forward(const Run &run, real *o
 #pragma unroll
                     for (int v = 0; v < VECTOR; v++) sum[d][v] += x[u] * w[u][d].v[v];
         }
-        if constexpr (M::RINGED) meet();  // the ring lies where the sums over groups go
+        if constexpr (M::RINGED) sync_block();  // the ring lies where the sums over groups go
         over_groups<L>(run, tile, sum, [&](int column, real total) { out[column] = total; });
-        if constexpr (M::TILES > 1) meet();
+        if constexpr (M::TILES > 1) sync_block();
     }
 }
 
-// The optimizer on one number. `length` and `width` are Adam's corrections.
-__device__ __forceinline__ real stepped(const Run &run, real w, real gradient, real &m, real &s, real length, real width) {
+// The optimizer on one number. `step_scale` and `root_scale` are Adam's corrections.
+__device__ __forceinline__ real stepped(const Run &run, real w, real gradient, real &m, real &s, real step_scale, real root_scale) {
     if constexpr (SHRINK) gradient += run.shrink * w;
     if constexpr (OPTIMIZER == 0) return w - run.step_size * gradient;
     if constexpr (MOMENTUM) {
@@ -63,27 +63,27 @@ __device__ __forceinline__ real stepped(const Run &run, real w, real gradient, r
     }
     m += real(1.0 - BETA1) * (gradient - m);
     s = real(BETA2) * s + real(1.0 - BETA2) * gradient * gradient;
-    return w - length * m / (root(s) * width + real(EPS));
+    return w - step_scale * m / (root(s) * root_scale + real(EPS));
 }
 
-// Where the sum over a row goes: straight to the unit above, or to the board as one block's share (`receive` goes on).
+// Where the sum over a row goes: straight to the unit above, or to the exchange as one block's share (`receive` goes on).
 template <int L> __device__ __forceinline__ void deliver(const Run &run, int at, int kind, int row, real x, bool more) {
     if constexpr (BLOCKS == 1 || Matrix<L>::BY_ROWS) {
         int unit = row - first_row<L>(run);
-        real *to = desk<real>(run, at) + unit;
+        real *to = workspace<real>(run, at) + unit;
         if (Matrix<L>::DIRECT && kind == 0) {
-            real slope = desk<real>(run, SLOPE_AT[L - 1])[unit];
+            real slope = workspace<real>(run, SLOPE_AT[L - 1])[unit];
             x = slope == real(0) ? real(0) : x * run.before * slope;
         }
         *to = more ? *to + x : x;
     } else {
-        real *to = board<real>(run, SHARE_AT[L]) + (kind * BLOCKS + run.rank) * STRIDE[L - 1] + row;
+        real *to = exchange<real>(run, SHARE_AT[L]) + (kind * BLOCKS + run.rank) * STRIDE[L - 1] + row;
         __stcg(to, more ? __ldcg(to) + x : x);
     }
 }
 
 // One pass over a matrix: the gradient of its inputs (BACK), the update (UPDATE), and the sums of |w| over rows (IN: for
-// each own column) and columns (OUT: for each row). Listed rows change the sums, a pass over all rows takes them anew.
+// each own column) and columns (OUT: for each row). Listed rows change the sums, a pass over all rows takes them from the weights.
 template <int L, bool BACK, bool UPDATE, bool IN, bool OUT>
 __device__ __forceinline__ void sweep(const Run &run, real factor) {
     using M = Matrix<L>;
@@ -93,12 +93,12 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
     const int lane = run.thread % M::LANES, group = run.thread / M::LANES;
     const int count = LISTED ? run.count[L] : own_rows<L>(run), first = LISTED ? 0 : first_row<L>(run);
     const row_index *rows = row_list<L>(run);
-    const real *values = LISTED ? value_list<L>(run) : desk<real>(run, X_AT[L]);
-    const real *gradients = desk<real>(run, G_AT[L]);
+    const real *values = LISTED ? value_list<L>(run) : workspace<real>(run, X_AT[L]);
+    const real *gradients = workspace<real>(run, G_AT[L]);
     real *weights = matrix<L>(run), *firsts = matrix<L, 1>(run), *seconds = matrix<L, 2>(run);
 #pragma unroll 1
     for (int tile = 0; tile < M::TILES; tile++) {
-        Chunk g[M::DEEP], lengths[M::DEEP], widths[M::DEEP];
+        Chunk g[M::DEEP], step_scales[M::DEEP], root_scales[M::DEEP];
         real in[M::DEEP][VECTOR] = {};
 #pragma unroll
         for (int d = 0; d < M::DEEP; d++) {
@@ -107,8 +107,8 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
             if constexpr (YOUNG && UPDATE && L < LAST)
                 if (chunk < M::CHUNKS) {
                     int unit = first_unit<L>(run) + chunk * VECTOR;
-                    lengths[d] = *reinterpret_cast<const Chunk *>(desk<real>(run, LENGTH_AT[L]) + unit);
-                    widths[d] = *reinterpret_cast<const Chunk *>(desk<real>(run, WIDTH_AT[L]) + unit);
+                    step_scales[d] = *reinterpret_cast<const Chunk *>(workspace<real>(run, STEP_SCALE_AT[L]) + unit);
+                    root_scales[d] = *reinterpret_cast<const Chunk *>(workspace<real>(run, ROOT_SCALE_AT[L]) + unit);
                 }
         }
         Ring<L> ring(run, weights, tile);
@@ -146,11 +146,11 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
             }
 #pragma unroll
             for (int u = 0; u < ROWS; u++) {
-                real own_length = run.length, own_width = run.width;
+                real own_step_scale = run.step_scale, own_root_scale = run.root_scale;
                 if constexpr (YOUNG && UPDATE && L > 0)
                     if (row[u] >= 0) {
-                        own_length = desk<real>(run, LENGTH_AT[L - 1])[row[u]];
-                        own_width = desk<real>(run, WIDTH_AT[L - 1])[row[u]];
+                        own_step_scale = workspace<real>(run, STEP_SCALE_AT[L - 1])[row[u]];
+                        own_root_scale = workspace<real>(run, ROOT_SCALE_AT[L - 1])[row[u]];
                     }
 #pragma unroll
                 for (int d = 0; d < M::DEEP; d++) {
@@ -161,12 +161,12 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
                         if constexpr (BACK) total[u] += old * g[d].v[v];
                         if constexpr (LISTED) now = old - x[u] * g[d].v[v];
                         else if constexpr (UPDATE) {
-                            real length = own_length, width = own_width;
+                            real step_scale = own_step_scale, root_scale = own_root_scale;
                             if constexpr (YOUNG && L < LAST) {
-                                length = max(length, lengths[d].v[v]);
-                                width = max(width, widths[d].v[v]);
+                                step_scale = max(step_scale, step_scales[d].v[v]);
+                                root_scale = max(root_scale, root_scales[d].v[v]);
                             }
-                            now = stepped(run, old, x[u] * g[d].v[v], m[u][d].v[v], s[u][d].v[v], length, width);
+                            now = stepped(run, old, x[u] * g[d].v[v], m[u][d].v[v], s[u][d].v[v], step_scale, root_scale);
                         }
                         if constexpr (OUT) size[u] += magnitude(now);
                         if constexpr (IN) in[d][v] += LISTED ? magnitude(now) - magnitude(old) : magnitude(now);
@@ -191,12 +191,12 @@ __device__ __forceinline__ void sweep(const Run &run, real factor) {
                 }
         }
         if constexpr (IN) {
-            real *incoming = desk<real>(run, IN_AT[L]);
-            if constexpr (M::RINGED) meet();
+            real *incoming = workspace<real>(run, IN_AT[L]);
+            if constexpr (M::RINGED) sync_block();
             over_groups<L>(run, tile, in, [&](int column, real total) {
                 incoming[column] = LISTED ? incoming[column] + total : total;
             });
-            meet();
+            sync_block();
         }
     }
 }
@@ -209,23 +209,23 @@ template <int L> __device__ __forceinline__ void fold(Run &run) {
     for (int e = run.thread; e < rows * M::COLUMNS; e += THREADS)
         weights[(first + e / M::COLUMNS) * M::PITCH + e % M::COLUMNS] *= scale;
     if constexpr (SUMS_IN && L < LAST)
-        for (int j = run.thread; j < OWN[L]; j += THREADS) desk<real>(run, IN_AT[L])[j] *= scale;
+        for (int j = run.thread; j < OWN[L]; j += THREADS) workspace<real>(run, IN_AT[L])[j] *= scale;
     if constexpr (SUMS_OUT && L > 0)
-        for (int j = run.thread; j < OWN[L - 1]; j += THREADS) desk<real>(run, OUT_AT[L - 1])[j] *= scale;
+        for (int j = run.thread; j < OWN[L - 1]; j += THREADS) workspace<real>(run, OUT_AT[L - 1])[j] *= scale;
     run.scale[L] = real(1), run.exact[L] = 1.0;
-    meet();
+    sync_block();
 }
 
-// The optimizer on a vector of the desk: a bias, or a norm's gain or shift; `at`: the vector and its moments.
+// The optimizer on a vector of the workspace: a bias, or a norm's gain or shift; `at`: the vector and its moments.
 template <int L> __device__ __forceinline__ void update_vector(const Run &run, int at, const real *gradients) {
     constexpr int N = OWN[L];
-    real *p = desk<real>(run, at), *m = p + N, *s = p + 2 * N, unused1 = 0, unused2 = 0;
+    real *p = workspace<real>(run, at), *m = p + N, *s = p + 2 * N, unused1 = 0, unused2 = 0;
     for (int j = run.thread; j < own_units<L>(run); j += THREADS) {
-        real length = run.length, width = run.width;
+        real step_scale = run.step_scale, root_scale = run.root_scale;
         if constexpr (ADAM && REPLACES && L < LAST) {
-            length = desk<real>(run, LENGTH_AT[L])[first_unit<L>(run) + j];
-            width = desk<real>(run, WIDTH_AT[L])[first_unit<L>(run) + j];
+            step_scale = workspace<real>(run, STEP_SCALE_AT[L])[first_unit<L>(run) + j];
+            root_scale = workspace<real>(run, ROOT_SCALE_AT[L])[first_unit<L>(run) + j];
         }
-        p[j] = stepped(run, p[j], gradients[j], MOMENTS > 0 ? m[j] : unused1, MOMENTS > 1 ? s[j] : unused2, length, width);
+        p[j] = stepped(run, p[j], gradients[j], MOMENTS > 0 ? m[j] : unused1, MOMENTS > 1 ? s[j] : unused2, step_scale, root_scale);
     }
 }

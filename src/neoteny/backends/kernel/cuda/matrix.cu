@@ -38,17 +38,17 @@ template <int L> __device__ __forceinline__ int first_row(const Run &run) {
 // Element (0, first own column) of a matrix, or of one of its moments.
 template <int L, int KIND = 0> __device__ __forceinline__ real *matrix(const Run &run) {
     if constexpr (Matrix<L>::INSIDE)
-        return desk<real>(run, MATRIX_AT[L] + KIND * INPUTS[L] * OWN[L] * int(sizeof(real)));
+        return workspace<real>(run, MATRIX_AT[L] + KIND * INPUTS[L] * OWN[L] * int(sizeof(real)));
     real *from = KIND == 0 ? run.p : KIND == 1 ? run.first : run.second;
     return from + WEIGHT[L] + first_unit<L>(run);
 }
 
 template <int L> __device__ __forceinline__ row_index *row_list(const Run &run) {
-    return desk<row_index>(run, ROW_AT[L]) + (L == 0 ? run.parity * INPUTS[0] : 0);
+    return workspace<row_index>(run, ROW_AT[L]) + (L == 0 ? run.parity * INPUTS[0] : 0);
 }
 
 template <int L> __device__ __forceinline__ real *value_list(const Run &run) {
-    return desk<real>(run, VALUE_AT[L]) + (L == 0 ? run.parity * INPUTS[0] : 0);
+    return workspace<real>(run, VALUE_AT[L]) + (L == 0 ? run.parity * INPUTS[0] : 0);
 }
 
 // Adds up over the groups of the block what each thread has for the columns of a tile, and hands out the totals.
@@ -56,7 +56,7 @@ template <int L, class Function>
 __device__ __forceinline__ void over_groups(const Run &run, int tile, real (&sum)[Matrix<L>::DEEP][VECTOR], Function take) {
     using M = Matrix<L>;
     int lane = run.thread % M::LANES, warp = run.thread / 32;
-    real *partial = desk<real>(run, PARTIAL_AT);
+    real *partial = workspace<real>(run, PARTIAL_AT);
     constexpr bool ALONE = WARPS == 1 && VECTOR == 1;  // every thread already has the totals of its own columns
 #pragma unroll
     for (int d = 0; d < M::DEEP; d++) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void over_groups(const Run &run, int tile, real (&sum
             *reinterpret_cast<Chunk *>(partial + warp * M::TILE + (d * M::LANES + lane) * VECTOR) = chunk;
     }
     if constexpr (ALONE) return;
-    meet();
+    sync_block();
     int columns = min(M::TILE, M::COLUMNS - tile * M::TILE);
     for (int column = run.thread; column < columns; column += THREADS) {
         real total = partial[column];
@@ -94,7 +94,7 @@ template <int L> struct Ring {
     __device__ __forceinline__ Ring(const Run &run, const real *weights, int tile) : run(run), weights(weights), tile(tile) {}
 
     __device__ __forceinline__ Chunk *slot(int stage, int d) const {
-        return desk<Chunk>(run, PARTIAL_AT) + (stage * M::DEEP + d) * THREADS + run.thread;
+        return workspace<Chunk>(run, PARTIAL_AT) + (stage * M::DEEP + d) * THREADS + run.thread;
     }
 
     // Asks for a row (-1: zeros); `any`: whether any thread of the block asks for one.

@@ -1,9 +1,9 @@
-"""How the CUDA kernel is cut out for one learner: threads and blocks of a run, and where everything lies in memory.
+"""The plan of the CUDA kernel for one learner: threads and blocks of a run, and where everything lies in memory.
 
 A team of threads trains a run: a warp for tiny networks, one block, or a cluster of blocks for large ones. All of it
 follows from the network, its options and the type of its numbers, never from the number of runs.
 
-Before this: `options` and `packing`; after it: `cuda_source`.
+Before this: `kernel.options` and `kernel.pack`; after it: `source`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Memory:
     offsets: dict[str, list[int]] = field(default_factory=dict)
 
     def take(self, name: str, sizes: Sequence[int]) -> None:
-        """Room for one array a layer; no bytes: offset -1."""
+        """Room for one array per layer; no bytes: offset -1."""
         places = self.offsets.setdefault(name, [])
         for size in sizes:
             places.append(self.size if size > 0 else -1)
@@ -98,29 +98,29 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The cut of the kernel for one learner.
+class Plan:
+    """The plan of the kernel for one learner.
 
     Attributes:
         own: columns of each layer that a block owns.
-        desk: working memory of a block, `board`: what the blocks of a run share.
-        desk_inside: whether the desk is in shared memory.
+        workspace: working memory of a block, `exchange`: what the blocks of a run share.
+        workspace_inside: whether the workspace is in shared memory.
     """
 
     team: Team
     own: tuple[int, ...]
-    desk: Memory
-    board: Memory
-    desk_inside: bool
+    workspace: Memory
+    exchange: Memory
+    workspace_inside: bool
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of one block."""
-        return self.desk.size * self.team.teams if self.desk_inside else 0
+        return self.workspace.size * self.team.teams if self.workspace_inside else 0
 
     @staticmethod
-    def of(options: Options, item: int, dense: bool, team: Team, device: Device = HOPPER) -> Cut:
-        """The cut for numbers of `item` bytes; `dense`: whether every weight changes at every update."""
+    def of(options: Options, item: int, dense: bool, team: Team, device: Device = HOPPER) -> Plan:
+        """The plan for numbers of `item` bytes; `dense`: whether every weight changes at every update."""
         layout = Layout.of(options)
         vector, last = team.vector(item), options.layers - 1
         narrow = tuple(-(-outputs // vector) * vector for outputs in layout.outputs)
@@ -129,26 +129,26 @@ class Cut:
             own = (*(stride // team.blocks for stride in layout.stride[:last]), narrow[last])
             if not options.hidden or any(stride % (team.blocks * 4) for stride in layout.stride[:last]):
                 raise ValueError(f"{team.blocks} blocks cannot share hidden layers of {layout.outputs[:last]} units.")
-        desk = _desk(options, layout, team, own, item, dense)
-        inside = desk.size * team.teams <= device.block_bytes
+        workspace = _workspace(options, layout, team, own, item, dense)
+        inside = workspace.size * team.teams <= device.block_bytes
         if team.stages and not inside:
-            return Cut.of(options, item, dense, replace(team, stages=0), device)
+            return Plan.of(options, item, dense, replace(team, stages=0), device)
         moments = options.optimizer
         limit = min(device.block_bytes, device.multiprocessor_bytes // team.blocks_per_multiprocessor - _RESERVED)
         places = [-1] * options.layers
         for layer in reversed(range(options.layers)):
             size = (1 + moments) * layout.inputs[layer] * own[layer] * item
             shared = team.blocks > 1 and not (team.keeps and layer < last)
-            if inside and not shared and (desk.size + size) * team.teams <= limit:
-                places[layer] = desk.size
-                desk.size += -(-size // 16) * 16
-        desk.offsets["MATRIX"] = places
-        return Cut(team, own, desk, _board(options, layout, team, item), inside)
+            if inside and not shared and (workspace.size + size) * team.teams <= limit:
+                places[layer] = workspace.size
+                workspace.size += -(-size // 16) * 16
+        workspace.offsets["MATRIX"] = places
+        return Plan(team, own, workspace, _exchange(options, layout, team, item), inside)
 
 
-def _desk(s: Options, layout: Layout, team: Team, own: tuple[int, ...], item: int, dense: bool) -> Memory:
+def _workspace(s: Options, layout: Layout, team: Team, own: tuple[int, ...], item: int, dense: bool) -> Memory:
     """Working memory of one block, in bytes."""
-    desk, hidden, last = Memory(), s.hidden, s.layers - 1
+    workspace, hidden, last = Memory(), s.hidden, s.layers - 1
     kinds, index = 1 + s.optimizer, 2 if max(s.widths) < 2**16 else 4
     inputs = list(layout.inputs)
     if team.blocks > 1:
@@ -158,39 +158,39 @@ def _desk(s: Options, layout: Layout, team: Team, own: tuple[int, ...], item: in
         return [each * own[layer] if wanted and layer < hidden else 0 for layer in range(s.layers)]
 
     twice = [2, *([1] * last)]  # the list of the first layer is written one example ahead
-    desk.take("ROW", [index * times * count for times, count in zip(twice, inputs, strict=True)])
-    desk.take("VALUE", [item * times * count for times, count in zip(twice, inputs, strict=True)])
-    desk.take("X", [item * count if dense else 0 for count in inputs])
-    desk.take("H", units(item))
-    desk.take("SLOPE", units(item))
-    desk.take("G", [item * count for count in own])
-    desk.take("BIAS", [item * kinds * count for count in own])
-    desk.take("NORM", units(8 * item, s.norm))  # y, root, gradients of gain and shift, mu, var, ey, e1
-    desk.take("GAIN", units(kinds * item, s.norm))
-    desk.take("MOVE", units(kinds * item, s.norm))
-    desk.take("SCALING", [16 if s.norm and layer < hidden else 0 for layer in range(s.layers)])
-    for name in ("MEAN", "UTILITY", "POWER", "IN", "OUT"):
-        desk.take(name, units(item, s.replaces))
-    desk.take("BORN", units(4, s.replaces))
+    workspace.take("ROW", [index * times * count for times, count in zip(twice, inputs, strict=True)])
+    workspace.take("VALUE", [item * times * count for times, count in zip(twice, inputs, strict=True)])
+    workspace.take("X", [item * count if dense else 0 for count in inputs])
+    workspace.take("H", units(item))
+    workspace.take("SLOPE", units(item))
+    workspace.take("G", [item * count for count in own])
+    workspace.take("BIAS", [item * kinds * count for count in own])
+    workspace.take("NORM", units(8 * item, s.norm))  # y, root, gradients of gain and shift, mu, var, ey, e1
+    workspace.take("GAIN", units(kinds * item, s.norm))
+    workspace.take("MOVE", units(kinds * item, s.norm))
+    workspace.take("SCALING", [16 if s.norm and layer < hidden else 0 for layer in range(s.layers)])
+    for name in ("MEAN", "UTILITY", "DECAY_POWER", "IN", "OUT"):
+        workspace.take(name, units(item, s.replaces))
+    workspace.take("BORN", units(4, s.replaces))
     aged = s.replaces and s.optimizer == 2
     stride = [count if aged and layer < hidden else 0 for layer, count in enumerate(layout.stride)]
-    desk.take("AGE", [16 * count for count in stride])
-    desk.take("LENGTH", [item * count for count in stride])
-    desk.take("WIDTH", [item * count for count in stride])
-    desk.take("Z", [item * own[last]])
+    workspace.take("AGE", [16 * count for count in stride])
+    workspace.take("STEP_SCALE", [item * count for count in stride])
+    workspace.take("ROOT_SCALE", [item * count for count in stride])
+    workspace.take("Z", [item * own[last]])
     vector = team.vector(item)
     partial = item * team.threads // 32 * max(_tile(count, vector) for count in own)
     if team.stages and s.optimizer == 0:  # the ring of rows; sums over groups of threads come after it
         partial = max(partial, team.stages * team.threads * 16 * max(_deep(count, vector) for count in own))
     most = -(-max(layout.outputs[:hidden], default=0) // 4) * 4 if s.replaces else 0
-    desk.take("PARTIAL", [max(partial, (2 * item + 4) * most)])
+    workspace.take("PARTIAL", [max(partial, (2 * item + 4) * most)])
     # The choice of units and the sums over groups of threads are never under way at the same time.
     for number, name in enumerate(("SCORE", "CENTRE", "CHOSEN")):
-        desk.offsets[name] = [desk.offsets["PARTIAL"][0] + number * item * most]
-    for name, size in (("SCRATCH", 512), ("COUNTS", 128), ("VERDICT", 16), ("LEVELS", 256 * item)):
-        desk.take(name, [size])
-    desk.take("PLACE", [index * s.widths[0]])
-    return desk
+        workspace.offsets[name] = [workspace.offsets["PARTIAL"][0] + number * item * most]
+    for name, size in (("SCRATCH", 512), ("COUNTS", 128), ("RESULT", 16), ("LEVELS", 256 * item)):
+        workspace.take(name, [size])
+    workspace.take("PLACE", [index * s.widths[0]])
+    return workspace
 
 
 def _most_blocks(s: Options) -> int:
@@ -205,7 +205,7 @@ def _most_blocks(s: Options) -> int:
 
 
 def _lanes(columns: int, vector: int) -> int:
-    """Threads that read one row; see `Matrix` in cuda_layers.cu."""
+    """Threads that read one row; see `Matrix` in matrix.cu."""
     return next(lanes for lanes in (1, 2, 4, 8, 16, 32) if lanes >= min(columns // vector, 32))
 
 
@@ -219,16 +219,16 @@ def _tile(columns: int, vector: int) -> int:
     return vector * _lanes(columns, vector) * _deep(columns, vector)
 
 
-def _board(s: Options, layout: Layout, team: Team, item: int) -> Memory:
-    """What the blocks of a run tell each other, in bytes; nothing for one block."""
-    board, hidden, blocks = Memory(), s.hidden, team.blocks if team.blocks > 1 else 0
+def _exchange(s: Options, layout: Layout, team: Team, item: int) -> Memory:
+    """What the blocks of a run exchange, in bytes; nothing for one block."""
+    exchange, hidden, blocks = Memory(), s.hidden, team.blocks if team.blocks > 1 else 0
     stride = [count if blocks and layer < hidden else 0 for layer, count in enumerate(layout.stride)]
     above = [0, *stride[: s.layers - 1]]
-    board.take("SIGNAL", [2 * item * count for count in stride])
-    board.take("SHARE", [2 * item * blocks * count for count in above])
-    board.take("OUTPUTS", [2 * item * blocks * layout.stride[-1]])
-    board.take("SCORES", [2 * item * max(stride)])
-    board.take("CHANGE", [item * blocks * max(s.widths)])
-    board.take("TOLD", [2 * item * blocks])
-    board.take("AGES", [8 * blocks * s.layers])
-    return board
+    exchange.take("SIGNAL", [2 * item * count for count in stride])
+    exchange.take("SHARE", [2 * item * blocks * count for count in above])
+    exchange.take("OUTPUTS", [2 * item * blocks * layout.stride[-1]])
+    exchange.take("SCORES", [2 * item * max(stride)])
+    exchange.take("CHANGE", [item * blocks * max(s.widths)])
+    exchange.take("TEAM_SUM", [2 * item * blocks])
+    exchange.take("AGES", [8 * blocks * s.layers])
+    return exchange

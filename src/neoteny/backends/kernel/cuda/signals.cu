@@ -24,8 +24,8 @@ __device__ __forceinline__ void activate(real z, real &h, real &slope) {
 template <int L> __device__ __forceinline__ void normalize(const Run &run, real *z) {
     constexpr int N = OWN[L];
     const real decay = real(FORWARD_DECAY), eps = real(NORM_EPS);
-    real *y = desk<real>(run, NORM_AT[L]), *roots = y + N, *mu = y + 4 * N, *var = y + 5 * N;
-    const real *gain = desk<real>(run, GAIN_AT[L]), *shift = desk<real>(run, MOVE_AT[L]);
+    real *y = workspace<real>(run, NORM_AT[L]), *roots = y + N, *mu = y + 4 * N, *var = y + 5 * N;
+    const real *gain = workspace<real>(run, GAIN_AT[L]), *shift = workspace<real>(run, MOVE_AT[L]);
     real square = 0;
     for (int j = run.thread; j < own_units<L>(run); j += THREADS) {
         real off = z[j] - mu[j];
@@ -37,16 +37,16 @@ template <int L> __device__ __forceinline__ void normalize(const Run &run, real 
     }
     real scaling = real(1) / root(team_sum(run, square, 0) / real(OUTPUTS[L]) + eps);
     for (int j = run.thread; j < own_units<L>(run); j += THREADS) z[j] = y[j] * scaling * gain[j] + shift[j];
-    if (run.thread == 0) *desk<real>(run, SCALING_AT[L]) = scaling;
+    if (run.thread == 0) *workspace<real>(run, SCALING_AT[L]) = scaling;
 }
 
 // The gradient of the normalised value becomes that of what came in; those of gain and shift are kept for their update.
 template <int L> __device__ __forceinline__ void normalize_back(const Run &run, real *g) {
     constexpr int N = OWN[L];
-    real *y = desk<real>(run, NORM_AT[L]), *roots = y + N, *for_gain = y + 2 * N, *for_shift = y + 3 * N;
+    real *y = workspace<real>(run, NORM_AT[L]), *roots = y + N, *for_gain = y + 2 * N, *for_shift = y + 3 * N;
     real *ey = y + 6 * N, *e1 = y + 7 * N;
-    const real *gain = desk<real>(run, GAIN_AT[L]);
-    const real factor = *desk<real>(run, SCALING_AT[L]), back = real(1.0 - BACKWARD_DECAY);
+    const real *gain = workspace<real>(run, GAIN_AT[L]);
+    const real factor = *workspace<real>(run, SCALING_AT[L]), back = real(1.0 - BACKWARD_DECAY);
     real dot = 0;
     for (int j = run.thread; j < own_units<L>(run); j += THREADS) {
         for_shift[j] = g[j];
@@ -66,8 +66,8 @@ template <int L> __device__ __forceinline__ void normalize_back(const Run &run, 
 
 // From the products in h to activations and slopes; a cluster's blocks tell each other theirs.
 template <int L> __device__ __forceinline__ void respond(const Run &run) {
-    real *h = desk<real>(run, H_AT[L]), *slopes = desk<real>(run, SLOPE_AT[L]), *g = desk<real>(run, G_AT[L]);
-    const real *bias = desk<real>(run, BIAS_AT[L]);
+    real *h = workspace<real>(run, H_AT[L]), *slopes = workspace<real>(run, SLOPE_AT[L]), *g = workspace<real>(run, G_AT[L]);
+    const real *bias = workspace<real>(run, BIAS_AT[L]);
     const int first = first_unit<L>(run);
     if constexpr (NORM) {
         for (int j = run.thread; j < own_units<L>(run); j += THREADS) h[j] = h[j] * run.scale[L] + bias[j];
@@ -86,26 +86,26 @@ template <int L> __device__ __forceinline__ void respond(const Run &run) {
         }
         h[j] = value, slopes[j] = slope, g[j] = real(0);
         if constexpr (BLOCKS > 1 && L + 1 < LAST) {
-            real *told = board<real>(run, SIGNAL_AT[L]) + first + j;
-            __stcg(told, value), __stcg(told + STRIDE[L], slope);
+            real *exchanged = exchange<real>(run, SIGNAL_AT[L]) + first + j;
+            __stcg(exchanged, value), __stcg(exchanged + STRIDE[L], slope);
         }
     }
-    if constexpr (BLOCKS > 1 && L + 1 < LAST) meet_all();
-    else if constexpr (OWN[L] > THREADS) meet();  // else `list` reads what the same thread wrote
+    if constexpr (BLOCKS > 1 && L + 1 < LAST) sync_team();
+    else if constexpr (OWN[L] > THREADS) sync_block();  // else `list` reads what the same thread wrote
 }
 
 // Lists the inputs of layer L that are not zero, or whose gradient is not; every warp looks at one stretch of them.
 template <int L> __device__ __forceinline__ void list(Run &run) {
-    constexpr bool HEARD = BLOCKS > 1 && L < LAST;
-    constexpr int MOST = HEARD ? INPUTS[L] : OWN[L - 1];
+    constexpr bool EXCHANGED = BLOCKS > 1 && L < LAST;
+    constexpr int MOST = EXCHANGED ? INPUTS[L] : OWN[L - 1];
     constexpr int STRETCH = (MOST + 32 * WARPS - 1) / (32 * WARPS) * 32;
-    const int units = HEARD ? INPUTS[L] : own_units<L - 1>(run), first = first_row<L>(run);
-    const real *h = desk<real>(run, H_AT[L - 1]), *slopes = desk<real>(run, SLOPE_AT[L - 1]);
-    const real *told = board<real>(run, HEARD ? SIGNAL_AT[L - 1] : 0);
+    const int units = EXCHANGED ? INPUTS[L] : own_units<L - 1>(run), first = first_row<L>(run);
+    const real *h = workspace<real>(run, H_AT[L - 1]), *slopes = workspace<real>(run, SLOPE_AT[L - 1]);
+    const real *exchanged = exchange<real>(run, EXCHANGED ? SIGNAL_AT[L - 1] : 0);
     row_index *rows = row_list<L>(run);
     real *values = value_list<L>(run);
     const int warp = run.thread / 32, lane = run.thread % 32;
-    int *counts = desk<int>(run, COUNTS_AT);
+    int *counts = workspace<int>(run, COUNTS_AT);
     u32 masks[STRETCH / 32];
     real found[STRETCH / 32];
     int mine = 0;
@@ -115,9 +115,9 @@ template <int L> __device__ __forceinline__ void list(Run &run) {
         real slope = 0;
         found[part] = 0;
         if (j < units) {
-            found[part] = HEARD ? __ldcg(told + j) : h[j];
-            slope = HEARD ? __ldcg(told + STRIDE[L - 1] + j) : slopes[j];
-            if constexpr (DENSE) desk<real>(run, X_AT[L])[j] = found[part];
+            found[part] = EXCHANGED ? __ldcg(exchanged + j) : h[j];
+            slope = EXCHANGED ? __ldcg(exchanged + STRIDE[L - 1] + j) : slopes[j];
+            if constexpr (DENSE) workspace<real>(run, X_AT[L])[j] = found[part];
         }
         masks[part] = __ballot_sync(ALL, found[part] != real(0) || slope != real(0));
         mine += __popc(masks[part]);
@@ -125,7 +125,7 @@ template <int L> __device__ __forceinline__ void list(Run &run) {
     int place = 0, total = mine;
     if constexpr (WARPS > 1) {
         if (lane == 0) counts[warp] = mine;
-        meet();
+        sync_block();
         total = 0;
         for (int w = 0; w < WARPS; w++) {
             if (w == warp) place = total;
@@ -141,28 +141,28 @@ template <int L> __device__ __forceinline__ void list(Run &run) {
         place += __popc(masks[part]);
     }
     run.count[L] = total;
-    meet();
+    sync_block();
 }
 
 // The loss and its gradient, by the first warp for all. Returns the performance; `finite`: whether the loss is.
-__device__ __forceinline__ real judge(const Run &run, float target, bool &finite) {
+__device__ __forceinline__ real loss_and_check(const Run &run, float target, bool &finite) {
     constexpr int N = OUTPUTS[LAST];
-    real *z = desk<real>(run, Z_AT), *g = desk<real>(run, G_AT[LAST]), *verdict = desk<real>(run, VERDICT_AT);
-    const real *bias = desk<real>(run, BIAS_AT[LAST]);
+    real *z = workspace<real>(run, Z_AT), *g = workspace<real>(run, G_AT[LAST]), *result = workspace<real>(run, RESULT_AT);
+    const real *bias = workspace<real>(run, BIAS_AT[LAST]);
     if constexpr (BLOCKS > 1) {
-        real *told = board<real>(run, OUTPUTS_AT) + run.parity * BLOCKS * STRIDE[LAST];
-        for (int j = run.thread; j < N; j += THREADS) __stcg(told + run.rank * STRIDE[LAST] + j, z[j]);
-        meet_all();
+        real *exchanged = exchange<real>(run, OUTPUTS_AT) + run.parity * BLOCKS * STRIDE[LAST];
+        for (int j = run.thread; j < N; j += THREADS) __stcg(exchanged + run.rank * STRIDE[LAST] + j, z[j]);
+        sync_team();
         for (int j = run.thread; j < N; j += THREADS) {
             z[j] = 0;
-            for (int rank = 0; rank < BLOCKS; rank++) z[j] += __ldcg(told + rank * STRIDE[LAST] + j);
+            for (int rank = 0; rank < BLOCKS; rank++) z[j] += __ldcg(exchanged + rank * STRIDE[LAST] + j);
         }
     }
-    meet();
+    sync_block();
     if constexpr (LOSS == 0 && N == 1) {
         real off = z[0] * run.scale[LAST] + bias[0] - real(target);
         if (run.thread == 0) g[0] = off + off;
-        meet();
+        sync_block();
         finite = off * off <= LARGEST;
         return off * off;
     }
@@ -193,11 +193,11 @@ __device__ __forceinline__ real judge(const Run &run, float target, bool &finite
             __syncwarp();
             loss = real(log(total)) + top - z[label], right = best == label ? real(1) : real(0);
         }
-        if (run.thread == 0) verdict[0] = loss, verdict[1] = LOSS == 0 ? loss : right;
+        if (run.thread == 0) result[0] = loss, result[1] = LOSS == 0 ? loss : right;
     }
-    meet();
-    finite = magnitude(verdict[0]) <= LARGEST;
-    return verdict[1];
+    sync_block();
+    finite = magnitude(result[0]) <= LARGEST;
+    return result[1];
 }
 
 // Adds noise to one matrix; output j, input i of it draws in row j, column i.
@@ -220,7 +220,7 @@ template <int L> __device__ __forceinline__ void perturb_matrix(const Run &run) 
 }
 
 template <int L> __device__ __forceinline__ void perturb_vector(const Run &run, int at, u32 purpose) {
-    real *p = desk<real>(run, at);
+    real *p = workspace<real>(run, at);
     for (int block = run.thread; block < (own_units<L>(run) + 3) / 4; block += THREADS) {
         Words words = philox(run.seed, 0, run.now, purpose, u32(first_unit<L>(run)) / 4 + block);
         real noise[4];

@@ -1,6 +1,6 @@
 """The source of the CUDA kernel for one learner: a few lines of numbers, then the text of the .cu files.
 
-Before this: `cuda_plan`; after it: `cuda`.
+Before this: `plan`; after it: `kernel`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from neoteny.backends.kernel.cuda.plan import Cut
+from neoteny.backends.kernel.cuda.plan import Plan
 from neoteny.backends.kernel.options import FOLD, Options
 from neoteny.backends.kernel.pack import Layout, draw_purposes
 from neoteny.draws.rng import CUDA_ROUNDS, purpose_code
@@ -18,24 +18,25 @@ FILES = ("team", "matrix", "layers", "signals", "units", "steps")
 """In this order, each as NAME.cu; online.cu, the kernel itself, comes last."""
 
 
-def source(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
+def source(s: Options, plan: Plan, item: int, dense: bool, bounds: Sequence[float]) -> str:
     """The whole source for numbers of `item` bytes; `bounds`: of new weights, for each hidden layer."""
     folder = Path(__file__).parent
     names = (*(f"{name}.cu" for name in FILES), "online.cu")
     text = "".join((folder / name).read_text() for name in names)
-    return prelude(s, cut, item, dense, bounds) + text.replace("PHILOX_ROUNDS", CUDA_ROUNDS)
+    return prelude(s, plan, item, dense, bounds) + text.replace("PHILOX_ROUNDS", CUDA_ROUNDS)
 
 
-def prelude(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float]) -> str:
+def prelude(s: Options, plan: Plan, item: int, dense: bool, bounds: Sequence[float]) -> str:
     """The first lines of the source: everything that is known before the kernel is compiled."""
-    layout, team = Layout.of(s), cut.team
+    layout, team = Layout.of(s), plan.team
     numbers: dict[str, object] = {
         "LAYERS": s.layers, "HIDDEN": s.hidden, "PARAMETERS": layout.parameters, "UNITS": layout.units,
         "THREADS": team.threads, "BLOCKS": team.blocks, "TEAMS": team.teams, "IN_FLIGHT": team.in_flight,
         "BLOCKS_AN_SM": team.blocks_per_multiprocessor, "ACTIVATION": s.activation, "LOSS": s.loss,
         "OPTIMIZER": s.optimizer, "NORM": s.norm, "SHRINK": s.shrink, "NOISE": s.noise, "NOISE_FIRST": s.noise_first,
         "DENSE": dense, "REPLACES": s.replaces, "COMPENSATE": s.compensate, "COUNT_LAYER": s.count_layer,
-        "DESK_INSIDE": cut.desk_inside, "DESK_BYTES": cut.desk.size, "BOARD_BYTES": cut.board.size,
+        "WORKSPACE_INSIDE": plan.workspace_inside, "WORKSPACE_BYTES": plan.workspace.size,
+        "EXCHANGE_BYTES": plan.exchange.size,
         "INPUTS_MOST": max(s.widths), "STAGES": team.stages,
     }  # fmt: skip
     # The terms of the utility; the last three say what else they ask for: sums of |w|, and a draw.
@@ -49,7 +50,7 @@ def prelude(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float
     }  # fmt: skip
     lists: dict[str, Sequence[int]] = {
         "INPUTS": layout.inputs, "OUTPUTS": layout.outputs, "STRIDE": layout.stride, "WEIGHT": layout.weight,
-        "BIAS": layout.bias, "SCALE": layout.scale, "SHIFT": layout.shift, "UNIT": layout.unit, "OWN": cut.own,
+        "BIAS": layout.bias, "SCALE": layout.scale, "SHIFT": layout.shift, "UNIT": layout.unit, "OWN": plan.own,
     }  # fmt: skip
     lines = [f"typedef {'double' if item == 8 else 'float'} real;"]
     lines.append(f"typedef unsigned {'short' if max(s.widths) < 2**16 else 'int'} row_index;")
@@ -64,7 +65,7 @@ def prelude(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float
     lines.append(
         f"__device__ constexpr double BOUND[] = {{{', '.join(repr(float(bound)) for bound in (*bounds, 0.0))}}};"
     )
-    for memory in (cut.desk, cut.board):
+    for memory in (plan.workspace, plan.exchange):
         for name, places in memory.offsets.items():
             if name in _PER_LAYER:
                 lines.append(f"__device__ constexpr int {name}_AT[] = {{{_joined(places)}}};")
@@ -74,8 +75,8 @@ def prelude(s: Options, cut: Cut, item: int, dense: bool, bounds: Sequence[float
 
 
 _PER_LAYER = {
-    "ROW", "VALUE", "X", "H", "SLOPE", "G", "BIAS", "NORM", "GAIN", "MOVE", "SCALING", "MEAN", "UTILITY", "POWER", "IN",
-    "OUT", "BORN", "AGE", "LENGTH", "WIDTH", "MATRIX", "SIGNAL", "SHARE",
+    "ROW", "VALUE", "X", "H", "SLOPE", "G", "BIAS", "NORM", "GAIN", "MOVE", "SCALING", "MEAN", "UTILITY", "DECAY_POWER",
+    "IN", "OUT", "BORN", "AGE", "STEP_SCALE", "ROOT_SCALE", "MATRIX", "SIGNAL", "SHARE",
 }  # fmt: skip
 
 

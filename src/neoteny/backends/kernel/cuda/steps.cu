@@ -2,19 +2,19 @@
 
 template <int L> __device__ __forceinline__ void forward_from(Run &run) {
     if constexpr (L < LAST) {
-        forward<L>(run, desk<real>(run, H_AT[L]));
+        forward<L>(run, workspace<real>(run, H_AT[L]));
         respond<L>(run);
         list<L + 1>(run);
         forward_from<L + 1>(run);
-    } else forward<L>(run, desk<real>(run, Z_AT));
+    } else forward<L>(run, workspace<real>(run, Z_AT));
 }
 
 // The sums of |w| over a unit's outgoing weights, from the shares of all blocks; `all`: also of units that were not listed.
 template <int L> __device__ __forceinline__ void gather(const Run &run, bool sizes, bool all) {
     if constexpr (BLOCKS > 1 && L + 1 < LAST) {
-        const real *share = board<real>(run, SHARE_AT[L + 1]) + first_unit<L>(run);
-        const real *h = desk<real>(run, H_AT[L]), *slopes = desk<real>(run, SLOPE_AT[L]);
-        real *to = desk<real>(run, sizes ? OUT_AT[L] : G_AT[L]);
+        const real *share = exchange<real>(run, SHARE_AT[L + 1]) + first_unit<L>(run);
+        const real *h = workspace<real>(run, H_AT[L]), *slopes = workspace<real>(run, SLOPE_AT[L]);
+        real *to = workspace<real>(run, sizes ? OUT_AT[L] : G_AT[L]);
         for (int j = run.thread; j < own_units<L>(run); j += THREADS) {
             if (!all && h[j] == real(0) && slopes[j] == real(0)) continue;
             real total = 0;
@@ -27,48 +27,48 @@ template <int L> __device__ __forceinline__ void gather(const Run &run, bool siz
 // Completes the gradient of a hidden layer's units.
 template <int L> __device__ __forceinline__ void receive(const Run &run, bool sizes) {
     using M = Matrix<L + 1>;
-    real *g = desk<real>(run, G_AT[L]);
+    real *g = workspace<real>(run, G_AT[L]);
     if constexpr (!M::DIRECT) {
-        const real *slopes = desk<real>(run, SLOPE_AT[L]);
+        const real *slopes = workspace<real>(run, SLOPE_AT[L]);
         gather<L>(run, false, DENSE);
         if (sizes) gather<L>(run, true, DENSE);
         for (int j = run.thread; j < own_units<L>(run); j += THREADS)
             g[j] = slopes[j] == real(0) ? real(0) : g[j] * run.before * slopes[j];
     }
     if constexpr (NORM) normalize_back<L>(run, g);
-    if constexpr (!M::DIRECT || NORM) meet();
+    if constexpr (!M::DIRECT || NORM) sync_block();
 }
 
 template <int L> __device__ __forceinline__ void back_from(Run &run) {
     constexpr bool IN = SUMS_IN && !SUMS_LATE && L < LAST, OUT = SUMS_OUT && !SUMS_LATE && L > 0;
     real factor = run.step_size;
     if constexpr (LAZY)
-        if (run.exact[L] * run.less < FOLD) fold<L>(run);
+        if (run.exact[L] * run.keep < FOLD) fold<L>(run);
     run.before = run.scale[L];
     if constexpr (LAZY) {
-        run.exact[L] *= run.less;
+        run.exact[L] *= run.keep;
         run.scale[L] = real(run.exact[L]);
         factor /= run.scale[L];
     }
     sweep<L, (L > 0), true, IN, OUT>(run, factor);
-    update_vector<L>(run, BIAS_AT[L], desk<real>(run, G_AT[L]));
+    update_vector<L>(run, BIAS_AT[L], workspace<real>(run, G_AT[L]));
     if constexpr (NORM && L < LAST) {
-        update_vector<L>(run, GAIN_AT[L], desk<real>(run, NORM_AT[L]) + 2 * OWN[L]);
-        update_vector<L>(run, MOVE_AT[L], desk<real>(run, NORM_AT[L]) + 3 * OWN[L]);
+        update_vector<L>(run, GAIN_AT[L], workspace<real>(run, NORM_AT[L]) + 2 * OWN[L]);
+        update_vector<L>(run, MOVE_AT[L], workspace<real>(run, NORM_AT[L]) + 3 * OWN[L]);
     }
     if constexpr (L > 0) {
-        if constexpr (BLOCKS > 1 && !Matrix<L>::BY_ROWS) meet_all();
-        else if constexpr (!IN) meet();
+        if constexpr (BLOCKS > 1 && !Matrix<L>::BY_ROWS) sync_team();
+        else if constexpr (!IN) sync_block();
         receive<L - 1>(run, OUT);
         back_from<L - 1>(run);
     }
 }
 
-// The sums of |w| of all matrices, anew.
+// The sums of |w| of all matrices, from their weights.
 template <int L> __device__ __forceinline__ void sum_from(const Run &run) {
     if constexpr (L < LAYERS) {
         sweep<L, false, false, SUMS_IN && L < LAST, SUMS_OUT && (L > 0)>(run, real(0));
-        meet_all();
+        sync_team();
         if constexpr (SUMS_OUT && L > 0) gather<L - 1>(run, true, true);
         sum_from<L + 1>(run);
     }
@@ -111,24 +111,24 @@ template <int L> __device__ __forceinline__ void replace_from(Run &run, double *
 template <int L> __device__ __forceinline__ void age_from(Run &run) {
     if constexpr (ADAM && L == 0) {
         run.power1 *= BETA1, run.power2 *= BETA2;
-        run.length = run.step_size / real(1.0 - run.power1), run.width = real(1) / root(real(1.0 - run.power2));
+        run.step_scale = run.step_size / real(1.0 - run.power1), run.root_scale = real(1) / root(real(1.0 - run.power2));
     }
     if constexpr (ADAM && REPLACES && L < LAST) {
-        double *power1 = desk<double>(run, AGE_AT[L]), *power2 = power1 + STRIDE[L];
+        double *power1 = workspace<double>(run, AGE_AT[L]), *power2 = power1 + STRIDE[L];
         for (int j = run.thread; j < STRIDE[L]; j += THREADS) {
             power1[j] *= BETA1, power2[j] *= BETA2;
-            desk<real>(run, LENGTH_AT[L])[j] = run.step_size / real(1.0 - power1[j]);
-            desk<real>(run, WIDTH_AT[L])[j] = real(1) / root(real(1.0 - power2[j]));
+            workspace<real>(run, STEP_SCALE_AT[L])[j] = run.step_size / real(1.0 - power1[j]);
+            workspace<real>(run, ROOT_SCALE_AT[L])[j] = real(1) / root(real(1.0 - power2[j]));
         }
         age_from<L + 1>(run);
     }
 }
 
-// What a kernel is given; see packing.Packed and examples.Examples. `results`: for each run the total, the update at which
+// What a kernel is given; see pack.Packed and examples.Examples. `results`: for each run the total, the update at which
 // it broke, and for each hidden layer what is due and how many units were replaced.
 struct Given {
     int runs, step, start, stop, task_steps;
-    real *parameters, *first, *second, *mean, *utility, *power;
+    real *parameters, *first, *second, *mean, *utility, *decay_power;
     i64 *born;
     real *buffers;
     const i64 *dropout_seed, *seeds;
@@ -141,61 +141,61 @@ struct Given {
     const int *order;
     const unsigned short *place;
     const int *stream;
-    unsigned char *desks, *boards;
+    unsigned char *workspaces, *exchanges;
 };
 
-// Copies one layer's vectors and matrices between the packed arrays and the desk.
+// Copies one layer's vectors and matrices between the packed arrays and the workspace.
 template <int L, bool STORE> __device__ __forceinline__ void copy_from(const Run &run, const Given &given, int number) {
     if constexpr (L < LAYERS) {
         const int first = first_unit<L>(run), units = own_units<L>(run);
-        auto copy = [&](real *far, real *near) {
+        auto copy = [&](real *packed, real *working) {
             for (int j = run.thread; j < OWN[L]; j += THREADS) {
-                if (STORE && j < units) far[first + j] = near[j];
-                if (!STORE) near[j] = j < units ? far[first + j] : real(0);
+                if (STORE && j < units) packed[first + j] = working[j];
+                if (!STORE) working[j] = j < units ? packed[first + j] : real(0);
             }
         };
         if (!STORE || L < LAST || run.rank == 0)
             for (int kind = 0; kind <= MOMENTS; kind++) {
-                real *far = kind == 0 ? run.p : kind == 1 ? run.first : run.second;
-                copy(far + BIAS[L], desk<real>(run, BIAS_AT[L]) + kind * OWN[L]);
+                real *packed = kind == 0 ? run.p : kind == 1 ? run.first : run.second;
+                copy(packed + BIAS[L], workspace<real>(run, BIAS_AT[L]) + kind * OWN[L]);
                 if constexpr (NORM && L < LAST) {
-                    copy(far + SCALE[L], desk<real>(run, GAIN_AT[L]) + kind * OWN[L]);
-                    copy(far + SHIFT[L], desk<real>(run, MOVE_AT[L]) + kind * OWN[L]);
+                    copy(packed + SCALE[L], workspace<real>(run, GAIN_AT[L]) + kind * OWN[L]);
+                    copy(packed + SHIFT[L], workspace<real>(run, MOVE_AT[L]) + kind * OWN[L]);
                 }
             }
         if constexpr (L < LAST) {
             const i64 at = i64(number) * UNITS + UNIT[L];
             if constexpr (NORM)
                 for (int kind = 0; kind < 4; kind++)
-                    copy(given.buffers + i64(kind) * given.runs * UNITS + at, desk<real>(run, NORM_AT[L]) + (4 + kind) * OWN[L]);
+                    copy(given.buffers + i64(kind) * given.runs * UNITS + at, workspace<real>(run, NORM_AT[L]) + (4 + kind) * OWN[L]);
             if constexpr (REPLACES) {
-                copy(given.mean + at, desk<real>(run, MEAN_AT[L]));
-                copy(given.utility + at, desk<real>(run, UTILITY_AT[L]));
-                copy(given.power + at, desk<real>(run, POWER_AT[L]));
+                copy(given.mean + at, workspace<real>(run, MEAN_AT[L]));
+                copy(given.utility + at, workspace<real>(run, UTILITY_AT[L]));
+                copy(given.decay_power + at, workspace<real>(run, DECAY_POWER_AT[L]));
                 for (int j = run.thread; j < units; j += THREADS) {
-                    if (STORE) given.born[at + first + j] = desk<int>(run, BORN_AT[L])[j];
-                    else desk<int>(run, BORN_AT[L])[j] = int(given.born[at + first + j]);
+                    if (STORE) given.born[at + first + j] = workspace<int>(run, BORN_AT[L])[j];
+                    else workspace<int>(run, BORN_AT[L])[j] = int(given.born[at + first + j]);
                 }
                 if constexpr (ADAM && !STORE)
                     for (int j = run.thread; j < STRIDE[L]; j += THREADS) {
                         double age = given.step - (j < OUTPUTS[L] ? double(given.born[at + j]) : 0.0);
-                        desk<double>(run, AGE_AT[L])[j] = pow(BETA1, age);
-                        desk<double>(run, AGE_AT[L])[STRIDE[L] + j] = pow(BETA2, age);
+                        workspace<double>(run, AGE_AT[L])[j] = pow(BETA1, age);
+                        workspace<double>(run, AGE_AT[L])[STRIDE[L] + j] = pow(BETA2, age);
                     }
             }
             if (!STORE)
                 for (int j = run.thread; j < OWN[L]; j += THREADS)
-                    desk<real>(run, H_AT[L])[j] = desk<real>(run, SLOPE_AT[L])[j] = desk<real>(run, G_AT[L])[j] = real(0);
+                    workspace<real>(run, H_AT[L])[j] = workspace<real>(run, SLOPE_AT[L])[j] = workspace<real>(run, G_AT[L])[j] = real(0);
         } else if (!STORE)
-            for (int j = run.thread; j < OWN[L]; j += THREADS) desk<real>(run, G_AT[L])[j] = real(0);
+            for (int j = run.thread; j < OWN[L]; j += THREADS) workspace<real>(run, G_AT[L])[j] = real(0);
         if constexpr (Matrix<L>::INSIDE)
             for (int kind = 0; kind <= MOMENTS; kind++) {
-                real *far = (kind == 0 ? run.p : kind == 1 ? run.first : run.second) + WEIGHT[L];
-                real *near = matrix<L>(run) + kind * INPUTS[L] * OWN[L];
+                real *packed = (kind == 0 ? run.p : kind == 1 ? run.first : run.second) + WEIGHT[L];
+                real *working = matrix<L>(run) + kind * INPUTS[L] * OWN[L];
                 for (int e = run.thread; e < INPUTS[L] * OWN[L]; e += THREADS) {
-                    real *there = far + first + e / OWN[L] * STRIDE[L] + e % OWN[L];
-                    if (STORE) *there = near[e];
-                    else near[e] = *there;
+                    real *there = packed + first + e / OWN[L] * STRIDE[L] + e % OWN[L];
+                    if (STORE) *there = working[e];
+                    else working[e] = *there;
                 }
             }
         copy_from<L + 1, STORE>(run, given, number);
@@ -234,10 +234,10 @@ struct Entries {
     }
 
     __device__ __forceinline__ void list(const Run &run, const Given &given, const Example &example, int parity) {
-        const row_index *place = desk<row_index>(run, PLACE_AT);
-        const real *levels = desk<real>(run, LEVELS_AT);
-        row_index *rows = desk<row_index>(run, ROW_AT[0]) + parity * INPUTS[0];
-        real *values = desk<real>(run, VALUE_AT[0]) + parity * INPUTS[0];
+        const row_index *place = workspace<row_index>(run, PLACE_AT);
+        const real *levels = workspace<real>(run, LEVELS_AT);
+        row_index *rows = workspace<row_index>(run, ROW_AT[0]) + parity * INPUTS[0];
+        real *values = workspace<real>(run, VALUE_AT[0]) + parity * INPUTS[0];
         if constexpr (KEPT > 0) {
 #pragma unroll
             for (int q = 0; q < KEPT; q++) {

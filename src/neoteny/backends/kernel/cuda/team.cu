@@ -1,9 +1,9 @@
 // A team of threads trains one run: a warp (tiny networks), a block, or a cluster of blocks (large ones).
 //
-// What stands before this file is written by cuda_source.py for one learner: its options, its layout (see packing.Layout) and
-// the offsets *_AT of every array on the "desk", a block's working memory, in shared memory where it fits. The blocks of
+// What stands before this file is written by source.py for one learner: its options, its layout (see pack.Layout) and
+// the offsets *_AT of every array on the "workspace", a block's working memory, in shared memory where it fits. The blocks of
 // a cluster own the units of each hidden layer in equal parts, and with them the columns of the matrix that leads to
-// them; of the last matrix they own rows. What they tell each other goes through `board`, global memory of the run.
+// them; of the last matrix they own rows. What they tell each other goes through `exchange`, global memory of the run.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -43,33 +43,33 @@ struct alignas(VECTOR * sizeof(real)) Chunk {
 // Everything a thread knows about its run.
 struct Run {
     int thread, team, rank;
-    unsigned char *desk;  // only if the desk is not in shared memory
-    unsigned char *board;
+    unsigned char *workspace;  // only if the workspace is not in shared memory
+    unsigned char *exchange;
     real *p, *first, *second;
     u64 seed;
     real step_size, momentum, shrink, noise_std, decay;
-    double less, exact[LAYERS]; // a factor of 1 - 1e-8 a step is none in float32, so the lazy scales are kept in double
+    double keep, exact[LAYERS]; // a factor of 1 - 1e-8 a step is none in float32, so the lazy scales are kept in double
     double rate;
     int threshold;
-    int now;     // updates so far, this one included
+    int now;     // updates so packed, this one included
     int parity;  // of the update: which half of a double buffer is in use
     int count[LAYERS];
     real scale[LAYERS];
     real before;  // the lazy scale of a matrix before its update
-    real length, width;  // Adam's corrections for what was never reset
+    real step_scale, root_scale;  // Adam's corrections for what was never reset
     double power1, power2;
     double due[LAYERS];
     int eligible[LAYERS], next_mature[LAYERS];
     const i64 *dropout_seed;
 };
 
-template <class T> __device__ __forceinline__ T *desk(const Run &run, int offset) {
-    if constexpr (DESK_INSIDE) return reinterpret_cast<T *>(memory + run.team * DESK_BYTES + offset);
-    else return reinterpret_cast<T *>(run.desk + offset);
+template <class T> __device__ __forceinline__ T *workspace(const Run &run, int offset) {
+    if constexpr (WORKSPACE_INSIDE) return reinterpret_cast<T *>(memory + run.team * WORKSPACE_BYTES + offset);
+    else return reinterpret_cast<T *>(run.workspace + offset);
 }
 
-template <class T> __device__ __forceinline__ T *board(const Run &run, int offset) {
-    return reinterpret_cast<T *>(run.board + offset);
+template <class T> __device__ __forceinline__ T *exchange(const Run &run, int offset) {
+    return reinterpret_cast<T *>(run.exchange + offset);
 }
 
 // Of a layer's units, those of this block begin here; without a cluster and in the last layer, all are its own.
@@ -84,14 +84,14 @@ template <int L> __device__ __forceinline__ int own_units(const Run &run) {
 }
 
 // Waits for the team's threads in this block.
-__device__ __forceinline__ void meet() {
+__device__ __forceinline__ void sync_block() {
     if constexpr (THREADS == 32) __syncwarp();
     else __syncthreads();
 }
 
-// Waits for the whole team; what was written to the board before is seen after it.
-__device__ __forceinline__ void meet_all() {
-    if constexpr (BLOCKS == 1) meet();
+// Waits for the whole team; what was written to the exchange before is seen after it.
+__device__ __forceinline__ void sync_team() {
+    if constexpr (BLOCKS == 1) sync_block();
     else {
         __threadfence();
         asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -122,10 +122,10 @@ template <int WIDTH, class T> __device__ __forceinline__ T lane_sum(T x) {
 template <class T> __device__ __forceinline__ T block_sum(const Run &run, T x) {
     x = lane_sum<32>(x);
     if constexpr (WARPS == 1) return x;
-    T *scratch = desk<T>(run, SCRATCH_AT);
-    meet();
+    T *scratch = workspace<T>(run, SCRATCH_AT);
+    sync_block();
     if (run.thread % 32 == 0) scratch[run.thread / 32] = x;
-    meet();
+    sync_block();
     T total = 0;
     for (int warp = 0; warp < WARPS; warp++) total += scratch[warp];
     return total;
@@ -135,11 +135,11 @@ template <class T> __device__ __forceinline__ T block_sum(const Run &run, T x) {
 __device__ __forceinline__ real team_sum(const Run &run, real x, int slot) {
     x = block_sum(run, x);
     if constexpr (BLOCKS == 1) return x;
-    real *told = board<real>(run, TOLD_AT) + slot * BLOCKS;
-    if (run.thread == 0) __stcg(told + run.rank, x);
-    meet_all();
+    real *exchanged = exchange<real>(run, TEAM_SUM_AT) + slot * BLOCKS;
+    if (run.thread == 0) __stcg(exchanged + run.rank, x);
+    sync_team();
     real total = 0;
-    for (int rank = 0; rank < BLOCKS; rank++) total += __ldcg(told + rank);
+    for (int rank = 0; rank < BLOCKS; rank++) total += __ldcg(exchanged + rank);
     return total;
 }
 
@@ -152,11 +152,11 @@ __device__ __forceinline__ int block_lowest(const Run &run, real x, int i) {
         if (other < x || (other == x && j < i)) x = other, i = j;
     }
     if constexpr (WARPS == 1) return i;
-    real *values = desk<real>(run, SCRATCH_AT);
-    int *places = desk<int>(run, SCRATCH_AT) + 64;
-    meet();
+    real *values = workspace<real>(run, SCRATCH_AT);
+    int *places = workspace<int>(run, SCRATCH_AT) + 64;
+    sync_block();
     if (run.thread % 32 == 0) values[run.thread / 32] = x, places[run.thread / 32] = i;
-    meet();
+    sync_block();
     x = values[0], i = places[0];
     for (int warp = 1; warp < WARPS; warp++)
         if (values[warp] < x || (values[warp] == x && places[warp] < i)) x = values[warp], i = places[warp];

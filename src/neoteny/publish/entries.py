@@ -131,8 +131,8 @@ ENTRIES = (
         "hundred-units",
         "hundred-units",
         MNIST,
-        "800 tasks, 100 units a layer, 5 to 8 runs",
-        "Permuted MNIST with 100 units a layer: seven methods, 800 tasks",
+        "800 tasks, 100 units per layer, 5 to 8 runs",
+        "Permuted MNIST with 100 units per layer: seven methods, 800 tasks",
         (
             Picture("hundred-units-accuracy", ("Online accuracy of each method",)),
             Picture("hundred-units-networks", (CORRELATES,)),
@@ -145,14 +145,14 @@ ENTRIES = (
         "hundred-units-change",
         "hundred-units-change",
         ("mnist-change-rate",),
-        "48 million examples, 100 units a layer, 8 runs",
-        "Permuted MNIST with 100 units a layer: how often the task changes",
+        "48 million examples, 100 units per layer, 8 runs",
+        "Permuted MNIST with 100 units per layer: how often the task changes",
     ),
     Entry(
         "cbp-variants",
         "cbp-variants",
         (),
-        "40 tasks, 100 units a layer, 3 runs",
+        "40 tasks, 100 units per layer, 3 runs",
         "Continual backpropagation in variants",
         (Picture("cbp-variants", ("Variants, and L2",)),),
     ),
@@ -160,7 +160,7 @@ ENTRIES = (
         "two-thousand-units",
         "two-thousand-units",
         MNIST,
-        "50 tasks, the paper's 2,000 units a layer, 3 runs",
+        "50 tasks, the paper's 2,000 units per layer, 3 runs",
         "Permuted MNIST with the paper's network",
         (
             Picture("two-thousand-units-accuracy", ("Online accuracy",)),
@@ -171,7 +171,7 @@ ENTRIES = (
         "eight-hundred-tasks",
         "eight-hundred-tasks",
         ("mnist-methods",),
-        "800 tasks, 100 units a layer, 1 run",
+        "800 tasks, 100 units per layer, 1 run",
         "Eight hundred tasks of online permuted MNIST",
         (
             Picture("eight-hundred-tasks-accuracy", ("Online accuracy",)),
@@ -189,7 +189,7 @@ ENTRIES = (
         "mnist-methods-laptop",
         "mnist-methods",
         ("mnist-methods",),
-        "laptop: 80 tasks of 1,000 examples, 20 units a layer, 10 runs",
+        "laptop: 80 tasks of 1,000 examples, 20 units per layer, 10 runs",
         "Permuted MNIST at laptop scale",
         (
             Picture("mnist-methods-laptop", ("Online accuracy of seven methods",)),
@@ -265,7 +265,7 @@ ENTRIES = (
     ),
 )
 
-# Estimates from the speeds in README: 14 us a run-update for 784-2000x3-10 on one H200 (Adam 69), so that 30 runs of
+# Estimates from the speeds in README: 14 us per run-update for 784-2000x3-10 on one H200 (Adam 69), so that 30 runs of
 # 800 tasks are 5.7 hours; 147 us for the convolutional network; 0.4 to 0.8 million updates of shrink and perturb a
 # second and core in regression; 1,200 to 1,600 steps of PPO.
 NEEDS = {
@@ -273,18 +273,18 @@ NEEDS = {
     "scr-cbp": "`neoteny run scr-cbp --scale paper`: 13,020 runs and 70 more of each best setting. Shrink and "
     "perturb alone, 8,640 of these runs, takes 9 to 18 hours of one core, or five minutes of an H200.",
     "scr-utilities": "`neoteny run scr-utilities --scale paper`: 3,100 runs, about an hour on two cores.",
-    "mnist-step-size": "`neoteny run mnist-step-size --scale paper`: 90 runs of 48 million updates with 2,000 units a "
-    "layer, about 17 hours on one H200.",
-    "mnist-width": "`neoteny run mnist-width --scale paper`: 30 runs each with 100, 1,000 and 10,000 units a layer; "
+    "mnist-step-size": "`neoteny run mnist-step-size --scale paper`: 90 runs of 48 million updates with 2,000 units "
+    "per layer, about 17 hours on one H200.",
+    "mnist-width": "`neoteny run mnist-width --scale paper`: 30 runs each with 100, 1,000 and 10,000 units per layer; "
     "the widest have 208 million weights each, and 270 million updates of them are days on one H200. At laptop scale: "
     "minutes on two cores.",
     "mnist-change-rate": "`neoteny run mnist-change-rate --scale paper`: 90 runs of 48 million updates with 2,000 "
-    "units a layer, about 17 hours on one H200.",
-    "mnist-methods": "`neoteny run mnist-methods --scale paper`: 210 runs of 48 million updates with 2,000 units a "
-    "layer, about 62 hours on one H200: 5.7 for each method, 28 for Adam.",
+    "units per layer, about 17 hours on one H200.",
+    "mnist-methods": "`neoteny run mnist-methods --scale paper`: 210 runs of 48 million updates with 2,000 units "
+    "per layer, about 62 hours on one H200: 5.7 for each method, 28 for Adam.",
     "mnist-sensitivity": "`neoteny run mnist-sensitivity --scale paper`: 249 runs of 48 million updates with 2,000 "
-    "units a layer, about 70 hours on one H200. With 100 units a layer, the other settings of shrink and perturb and "
-    "of Adam: `neoteny run hundred-units`, half an hour of an H200 more than was spent.",
+    "units per layer, about 70 hours on one H200. With 100 units per layer, the other settings of shrink and perturb "
+    "and of Adam: `neoteny run hundred-units`, half an hour of an H200 more than was spent.",
     "imagenet-bp": "`neoteny run imagenet-bp --scale paper`: 1,000 classes of 700 images and 2,000 tasks of 3,000 "
     "updates; 240 runs, about 40 hours on one H200 for the convolutional networks.",
     "imagenet-methods": "`neoteny run imagenet-methods --scale paper`: 1,000 classes of 700 images and 5,000 tasks of "

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from support.suite import Zygote
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """On shared cores several threads a process cost more time than they save."""
+    """On shared cores several threads per process cost more time than they save."""
     torch.set_num_threads(1)
 
 
@@ -26,6 +28,14 @@ def double_precision() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def denormal_numbers() -> Iterator[None]:
-    """Runs take tiny numbers as zero, which is a matter of the thread; the next test must not find it so."""
+    """Runs take tiny numbers as zero, which is a setting of the thread; the next test starts without it."""
     yield
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """A process that forks `neoteny` commands."""
+    zygote = Zygote()
+    yield zygote
+    zygote.close()

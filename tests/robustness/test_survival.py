@@ -8,9 +8,7 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +21,14 @@ SLOW = ("--kernel", "reference")
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> tuple[Path, Path]:
+    """A small experiment, and the results of a run of it that nothing has disturbed; do not change them."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    experiment = write_experiment(folder / "small.py", tasks=40, examples=25)
+    log = folder / "log.txt"
+    command = ("run", experiment, *SLOW, "--jobs", "1", "--out", folder / "whole")
+    assert zygote.run(*command, output=log) == 0, log.read_text()
+    return experiment, folder / "whole"
 
 
 def newest(folder: Path) -> int:
@@ -117,11 +119,9 @@ def test_control_c_saves_and_the_same_command_goes_on(tmp_path: Path, zygote: Zy
     assert_same(stopped, whole)
 
 
-def test_two_processes_share_a_folder(tmp_path: Path, zygote: Zygote) -> None:
-    experiment = write_experiment(tmp_path / "two.py", tasks=40, examples=25)
-    log = tmp_path / "log.txt"
-    alone, shared = tmp_path / "alone", tmp_path / "shared"
-    assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", alone, output=log) == 0
+def test_two_processes_share_a_folder(tmp_path: Path, zygote: Zygote, uninterrupted: tuple[Path, Path]) -> None:
+    experiment, alone = uninterrupted
+    log, shared = tmp_path / "log.txt", tmp_path / "shared"
     command = ("run", experiment, *SLOW, "--jobs", "1", "--out", shared)
     processes = [zygote.start(*command, output=log) for _ in range(2)]
     assert [zygote.wait(process) for process in processes] == [0, 0], log.read_text()
@@ -133,28 +133,26 @@ def test_workers_stop_when_their_parent_is_killed(tmp_path: Path, zygote: Zygote
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     log = tmp_path / "log.txt"
     assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0
-    command = [sys.executable, "-m", "neoteny", "run", experiment, *SLOW, "--out", killed, "--jobs", "2"]
-    parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = ("run", experiment, *SLOW, "--out", killed, "--jobs", "2")
+    parent = zygote.start(*command, output=log)
     results = Results(killed)
     wait_until(lambda: sum(entry["updates"] > 0 for entry in results.progress().values()) == 2, 120)
-    parent.kill()
-    parent.wait()
+    kill(parent)
+    assert zygote.wait(parent) == -signal.SIGKILL, log.read_text()
     wait_until(lambda: not any(results.is_running(key) for key in results.progress()), 60)
-    assert zygote.run(*command[3:], output=log) == 0, log.read_text()
+    assert zygote.run(*command, output=log) == 0, log.read_text()
     assert_same(killed, whole)
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, zygote: Zygote) -> None:
+def test_a_full_disk_loses_nothing(tmp_path: Path, zygote: Zygote, uninterrupted: tuple[Path, Path]) -> None:
     """A file system of 200 KB fills up; once there is space the same command ends as if nothing had been."""
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", small], capture_output=True).returncode:
         pytest.skip("mounting a small file system needs privileges; the test with a limit on files still runs")
     try:
-        experiment = write_experiment(tmp_path / "full.py", tasks=40, examples=25)
-        log = tmp_path / "log.txt"
-        whole, full = tmp_path / "whole", small / "results"
-        assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0
+        experiment, whole = uninterrupted
+        log, full = tmp_path / "log.txt", small / "results"
         command = ("run", experiment, *SLOW, "--jobs", "1", "--out", full, "--checkpoint-seconds", "0")
         process = zygote.start(*command, output=log)
         wait_until(lambda: newest(full) > 0)
@@ -170,12 +168,10 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, zygote: Zygote) -> None:
         subprocess.run(["umount", small], check=True)
 
 
-def test_a_limit_on_files_loses_nothing(tmp_path: Path, zygote: Zygote) -> None:
+def test_a_limit_on_files_loses_nothing(tmp_path: Path, zygote: Zygote, uninterrupted: tuple[Path, Path]) -> None:
     """Where no file may grow beyond 6 KB, checkpoints and results fail to be written, and nothing half is left."""
-    experiment = write_experiment(tmp_path / "limit.py", tasks=40, examples=25)
-    log = tmp_path / "log.txt"
-    whole, limited = tmp_path / "whole", tmp_path / "limited"
-    assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0
+    experiment, whole = uninterrupted
+    log, limited = tmp_path / "log.txt", tmp_path / "limited"
     command = ("run", experiment, *SLOW, "--jobs", "1", "--out", limited, "--checkpoint-seconds", "0")
     short = tmp_path / "short.txt"
     assert zygote.run(*command, output=short, file_limit=6000) == 1

@@ -64,23 +64,37 @@ def write_experiment(path: Path, tasks: int = 4, examples: int = 50, first: int 
     return path
 
 
+_IMPORTED = (
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "jinja2",
+    "scipy.stats",
+    "gymnasium",
+    "neoteny.problems.ant.env",
+    "neoteny.backends.kernel.cpu.kernel",
+    "neoteny.cli.run",
+    "neoteny.cli.show",
+    "neoteny.experiments",
+    "neoteny.report.figures",
+    "neoteny.report.page",
+    "neoteny.suite.processes",
+    "neoteny.suite.rl.ppo",
+    "neoteny.suite.training",
+    "neoteny.suite.worker",
+)
+"""What commands import, once instead of in every process. One that is missing costs time and changes nothing."""
+
 _ZYGOTE = """
-import json, os, signal, sys
+import contextlib, importlib, json, os, signal, sys
 import pandas, pyarrow.parquet, torch
 torch.set_num_threads(1)
-from neoteny import experiments
 from neoteny.cli import parser as cli
-from neoteny.cli import show as commands
-from neoteny.suite.rl import ppo
-from neoteny.suite import progress
-from neoteny.suite import worker
-from neoteny.suite.store import results as store
-from neoteny.suite import training
-from neoteny.suite import processes
-import contextlib, importlib
-for package in ("numba", "gymnasium", "neoteny.problems.ant.env"):  # once, not in every process
+for module in sys.argv[1:]:
     with contextlib.suppress(ImportError):
-        importlib.import_module(package)
+        importlib.import_module(module)
+with contextlib.suppress(ImportError):
+    import numba, numpy
+    numba.njit(lambda x: x + 1.0)(numpy.ones(2))  # numba imports most of itself when it first compiles
 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 for line in sys.stdin:
     request = json.loads(line)
@@ -120,7 +134,11 @@ class Zygote:
     def __init__(self) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _ZYGOTE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", _ZYGOTE, *_IMPORTED],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def start(self, *arguments: str | Path, output: Path, file_limit: int = 0) -> int:

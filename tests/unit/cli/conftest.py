@@ -1,20 +1,12 @@
-"""One process that forks commands, and one finished experiment, for a whole file of tests."""
+"""One finished small experiment for all tests of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.suite import Zygote, write_experiment
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
 
 
 @pytest.fixture(scope="module")

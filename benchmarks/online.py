@@ -4,9 +4,9 @@ The baseline is what a competent user writes: `nn.Sequential`, autograd, `torch.
 float32. For continual backpropagation (CBP) it is that loop's plain time times 1.6 (1.4 at 2,000 units), which is what
 a good implementation costs (`overhead.py`), so that a slow library does not flatter the kernel. All sides run in one
 process under the same allocator settings, in alternating blocks, past compilation and past the maturity threshold.
-Numbers are medians over blocks; "best" is the fastest block. "at least" is what an update has to read and write
-(`online_traffic.py`) with the zeros that were found, and "memory" the share of the measured bandwidth that this makes;
-what a cache holds can exceed it.
+Numbers are medians over blocks; "best" is the fastest block. "at least" is the number of bytes that an update has to
+read and write with the zeros that were found (`online_parts/traffic.py`). "memory" is the share of the measured
+bandwidth that these take; it can exceed 100% of it where a cache holds the data.
 
     python benchmarks/online.py [--device cpu|cuda] [--quick] [--only TEXT]
 """
@@ -40,12 +40,12 @@ def main() -> None:
     torch.set_flush_denormal(True)  # as the engine does
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("--device cuda: torch finds no CUDA device here.")
-    from online_table import Table
+    from online_parts.table import Table
 
     if arguments.device == "cuda":
-        from online_gpu import gpu_parts as parts
+        from online_parts.gpu import gpu_parts as parts
     else:
-        from online_cpu import cpu_parts as parts
+        from online_parts.cpu import cpu_parts as parts
 
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{os.cpu_count()} cores"
     print(f"torch {torch.__version__}, {where}, float32; us per run-update", flush=True)

@@ -17,6 +17,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
 
 ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
@@ -36,7 +40,7 @@ class Case:
     """One network to measure."""
 
     name: str
-    build: Callable[[], object]
+    build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     classes: int
     batch: int
@@ -58,7 +62,7 @@ def cases() -> list[Case]:
 
 
 def measure(case: Case, blocks: int, device: str) -> tuple[float, float, int]:
-    """(plain seconds, continual-backpropagation seconds) an update, and units replaced while measuring."""
+    """Plain and continual-backpropagation seconds per update, and units replaced while measuring."""
     import torch
     from torch import nn
 
@@ -66,7 +70,7 @@ def measure(case: Case, blocks: int, device: str) -> tuple[float, float, int]:
 
     def side(plastic: bool) -> tuple[Callable[[int], None], neoteny.Attachment | None]:
         torch.manual_seed(0)
-        model: nn.Module = case.build().to(device)  # pyright: ignore[reportAttributeAccessIssue]
+        model = case.build().to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=case.momentum)
         criterion = nn.CrossEntropyLoss()
         inputs = torch.rand(64, case.batch, *case.shape, device=device)
@@ -96,7 +100,7 @@ def measure(case: Case, blocks: int, device: str) -> tuple[float, float, int]:
     times: dict[str, list[float]] = {"plain": [], "continual": []}
     sides = [("plain", plain), ("continual", continual)]
     for block in range(blocks):
-        for name, run in sides if block % 2 else reversed(sides):  # whoever goes first does so in turn
+        for name, run in sides if block % 2 else reversed(sides):  # the side that goes first changes every time
             start = time.perf_counter()
             run(case.updates)
             times[name].append((time.perf_counter() - start) / case.updates)

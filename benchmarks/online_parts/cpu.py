@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from online_rows import (
+from neoteny.methods import Adam, ContinualBackprop
+from online_parts.rows import (
     BP,
     CBP,
     CORES,
@@ -23,10 +24,8 @@ from online_rows import (
     regression,
     whole_regression,
 )
-from online_sides import Engine, alternate, engine
-from online_table import Goal, Table
-
-from neoteny.methods import Adam, ContinualBackprop
+from online_parts.sides import Engine, alternate, engine
+from online_parts.table import Goal, Table
 
 CBP_ADAM = (Adam(0.001), ContinualBackprop(1e-4))
 
@@ -41,7 +40,7 @@ def threads_over_one(table: Table, cases: Iterable[tuple[str, Engine]], blocks: 
 
 
 def memory(table: Table) -> None:
-    """The bandwidth that shares are of."""
+    """The measured bandwidth, of which the table gives shares."""
     for threads in sorted({1, CORES}):
         table.note(f"triad, {threads} thread(s): {bandwidth('cpu', threads) / 1e9:.1f} GB/s")
 
@@ -83,7 +82,7 @@ def cores(table: Table, blocks: int, quick: bool) -> None:
 
 
 def cpu_parts(quick: bool) -> list[Part]:
-    """The CPU's."""
+    """The parts for the CPU."""
     blocks = 3 if quick else 7
     widths, counts = ((100, 2000), (1, 30)) if quick else (WIDTHS, RUNS)
     goal = Goal(25, 10, False, " min")

@@ -42,7 +42,7 @@ class Goal:
 
 
 class Table:
-    """Prints rows."""
+    """Prints the rows of one table."""
 
     def __init__(self) -> None:
         cells = [f"{name:>{width}}" for name, width in _COLUMNS[1:]]
@@ -63,7 +63,7 @@ class Table:
         moved: float | None = None,
         bandwidth: float | None = None,
     ) -> None:
-        """One line; times in microseconds, `moved` in bytes an update, `bandwidth` in bytes a second."""
+        """One line; times in microseconds, `moved` in bytes per update, `bandwidth` in bytes per second."""
         unit = goal.unit if goal else "x"
         cells = [
             "" if kernel is None else _number(kernel),

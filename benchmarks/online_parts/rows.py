@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from online_sides import Engine, Side, Times, World, alternate, engine, plain_loop
-from online_table import Goal, Table
-from online_traffic import bytes_at_least, cpu_bandwidth, gpu_bandwidth
 
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
 from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
 from neoteny.problems.data.files import DataError
 from neoteny.suite.measures import MEASURES, measure
+from online_parts.sides import Engine, Side, Times, World, alternate, engine, plain_loop
+from online_parts.table import Goal, Table
+from online_parts.traffic import bytes_at_least, cpu_bandwidth, gpu_bandwidth
 
 Part = tuple[str, Callable[[Table], None]]
-"""A name and what prints it."""
+"""The name of a part, and the function that prints it."""
 CORES = os.cpu_count() or 1
 BP = (SGD(0.003),)
 CBP = (SGD(0.003), ContinualBackprop(1e-4))
@@ -58,7 +58,7 @@ class Learner:
 
 @functools.cache
 def bandwidth(device: str, threads: int = 1) -> float:
-    """Bytes a second."""
+    """Bytes per second."""
     return gpu_bandwidth() if device == "cuda" else cpu_bandwidth(threads)
 
 

@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from online_rows import (
+
+from neoteny.methods import SGD, Adam, ContinualBackprop
+from neoteny.nets import ConvNet
+from neoteny.problems import ContinualImageNet
+from neoteny.problems.data.files import DataError
+from online_parts.rows import (
     BP,
     CBP,
     CORES,
@@ -26,13 +31,8 @@ from online_rows import (
     regression,
     whole_regression,
 )
-from online_sides import Engine, World, alternate, convolution_loop
-from online_table import Goal, Table
-
-from neoteny.methods import SGD, Adam, ContinualBackprop
-from neoteny.nets import ConvNet
-from neoteny.problems import ContinualImageNet
-from neoteny.problems.data.files import DataError
+from online_parts.sides import Engine, World, alternate, convolution_loop
+from online_parts.table import Goal, Table
 
 CONV_RUNS = 30
 
@@ -49,7 +49,7 @@ def images() -> World:
 
 
 def memory(table: Table) -> None:
-    """The bandwidth that shares are of."""
+    """The measured bandwidth, of which the table gives shares."""
     table.note(f"device copy: {bandwidth('cuda') / 1e12:.2f} TB/s")
     table.note(digits("cuda").says)
 
@@ -130,7 +130,7 @@ def decompositions(table: Table, size: int = 1971, count: int = 16) -> None:
 
 
 def gpu_parts(quick: bool) -> list[Part]:
-    """The GPU's."""
+    """The parts for a CUDA device."""
     blocks = 3 if quick else 7
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     counts = (processors, 2 * processors) if quick else (processors, 2 * processors, 4 * processors)

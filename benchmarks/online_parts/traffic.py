@@ -15,11 +15,11 @@ NUMBER = 4  # bytes of a float32
 def bytes_at_least(
     widths: Sequence[int], active: Sequence[float], optimizer: str = "sgd", replaces: bool = False
 ) -> float:
-    """Bytes that one update of one run reads and writes, if every number is fetched once and stored once a pass.
+    """Bytes that one update of one run reads and writes, if every number is fetched once and stored once per pass.
 
     A row of weights whose input is zero is not needed. The others are read going forward, and read and written going
     back, where the gradient of the inputs and the update take one pass together. Momentum and Adam move every weight
-    and their own numbers at every update, and noise every weight, whatever the inputs.
+    and their own numbers at every update, and noise every weight, for any inputs.
 
     Args:
         widths: inputs, hidden units of each layer, outputs.
@@ -39,7 +39,7 @@ def bytes_at_least(
 
 
 def cpu_bandwidth(threads: int, megabytes: int = 96, repeats: int = 5) -> float:
-    """Bytes a second of a = b + s * c over arrays larger than the caches, the best of some passes."""
+    """Bytes per second of a = b + s * c over arrays larger than the caches, the best of some passes."""
     import numba
 
     @numba.njit(nogil=True, fastmath=True)
@@ -64,7 +64,7 @@ def cpu_bandwidth(threads: int, megabytes: int = 96, repeats: int = 5) -> float:
 
 
 def gpu_bandwidth(gigabytes: int = 2, repeats: int = 10) -> float:
-    """Bytes a second of a copy inside the device's memory, read and written."""
+    """Bytes per second of a copy inside the device's memory, read and written."""
     source = torch.ones(gigabytes * 2**30 // 4, device="cuda")
     target = torch.empty_like(source)
     target.copy_(source)

@@ -1,7 +1,7 @@
 """What `online.py` compares: the loop that a competent user writes by hand, and the compiled engines.
 
-Each side hands out blocks of updates; `alternate` times the blocks of several sides in turn, so that whatever else the
-machine does meets all of them alike.
+Each side hands out blocks of updates; `alternate` times the blocks of several sides in turn, so that other work of the
+machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Side(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Whatever comes before the next block and is not timed."""
+        """What comes before the next block and is not timed."""
         ...
 
     def block(self) -> None:
@@ -63,7 +63,7 @@ class Side(Protocol):
 
 
 def alternate(sides: Mapping[str, Side], blocks: int) -> dict[str, Times]:
-    """Time so many blocks of each side, in turn; whoever goes first does so in turn as well."""
+    """The times of `blocks` blocks of each side, in turn; the side that goes first changes every time."""
     times = {name: Times() for name in sides}
     for number in range(blocks):
         for name, side in list(sides.items())[:: 1 if number % 2 else -1]:
@@ -135,7 +135,7 @@ class Engine:
 
     Args:
         world: what is learned.
-        modules: one a run.
+        modules: one per run.
         methods: of all of them.
         path: "cpu", "cuda" or "graphs".
         updates: of a block; what the engine takes by default.

@@ -113,7 +113,7 @@ def test_control_c_saves_and_the_same_command_goes_on(tmp_path: Path, zygote: Zy
     os.kill(process, signal.SIGINT)
     assert zygote.wait(process) == 130
     assert newest(stopped) == 1
-    assert "Give the same command again" in log.read_text()
+    assert "Repeat the command to continue" in log.read_text()
     assert zygote.run(*command, output=log) == 0
     assert max(part["resumed"] for part in Results.open(stopped).parts()) == 1
     assert_same(stopped, whole)

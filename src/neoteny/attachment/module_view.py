@@ -128,6 +128,8 @@ class ModuleView(View):
         self._modules = dict(self._model.named_modules())
         self._owners.clear()
         self._layers = None
+        for listener in self.listeners:
+            listener.forget({f"{name}.{each}" for each, _ in (*old.named_parameters(), *old.named_buffers())})
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether no parameter of the group was frozen since attach."""

@@ -223,9 +223,8 @@ class Stack:
             return ChainForward(self.template, reads)
         return VmapForward(self.template, reads, self._read_gradients)
 
-    def _rewritten(self, gone: set[str]) -> None:
+    def _rewritten(self) -> None:
         """The networks have another structure now."""
-        self.chain.forget(gone)
         self.forward.remove()
         self.forward = self._make_forward()
 

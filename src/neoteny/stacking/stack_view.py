@@ -49,7 +49,7 @@ class StackView(View):
         self.gradients: dict[str, Tensor | None] = {}
         self.tensors: dict[str, Tensor] = {**parameters, **buffers}
         self._buffers = buffers
-        self.on_rewrite: Callable[[set[str]], None] = lambda names: None
+        self.on_rewrite: Callable[[], None] = lambda: None
         self._init = init
         self._parameters = {name: value for name, value in parameters.items() if value.requires_grad}
         device = next(iter(parameters.values())).device
@@ -116,7 +116,9 @@ class StackView(View):
         self._buffers |= {f"{name}.{each}": value for each, value in buffers.items()}
         trained = {f"{name}.{each}": value for each, value in parameters.items() if value.requires_grad}
         self._parameters |= trained
-        self.on_rewrite(gone)
+        for listener in self.listeners:
+            listener.forget(gone)
+        self.on_rewrite()
 
     def _submodule(self, name: str, run: int) -> nn.Module:
         """A copy of one run's submodule."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from neoteny.layers.ports import ConsumerPort
@@ -18,6 +19,7 @@ Means = Callable[[ConsumerPort], Tensor]
 """From a consumer to the mean input (M, repeat, taps) that it sees of the chosen units."""
 
 
+@torch.no_grad()
 def reset_units(
     view: View,
     group: LiveGroup,

@@ -199,6 +199,10 @@ class ResetListener(Protocol):
         """Some units are new."""
         ...
 
+    def forget(self, names: set[str]) -> None:
+        """These parameters are gone: another module has taken the place of theirs."""
+        ...
+
 
 def read_modules(view: View) -> list[str]:
     """The modules whose inputs show the activations of every group."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from neoteny.backends.kernel.backend import KernelBackend
 from neoteny.problems.problem import Plan, Problem, Stream
-from neoteny.stacking.stack import Stack
+from neoteny.stacking.stack import Stack, Step
 
 BLOCK_BYTES = 32 * 2**20
 BLOCK_UPDATES = 500
@@ -90,6 +90,12 @@ class StackBackend:
 class LibraryBackend(StackBackend):
     """The library itself."""
 
+    def __init__(
+        self, stack: Stack, stream: Stream, seeds: Sequence[int], problem: Problem, dtype: torch.dtype
+    ) -> None:
+        super().__init__(stack, stream, seeds, problem, dtype)
+        self._averages = any(method.averages_weights for method in stack.methods)
+
     def plan(self, task: int) -> Plan:
         plan = super().plan(task)
         if not self.block_updates and plan.steps:
@@ -103,18 +109,22 @@ class LibraryBackend(StackBackend):
         inputs, targets = self._plan.batches(start, stop, self._device)
         inputs = inputs.to(self._dtype)
         targets = targets.to(self._dtype) if targets.is_floating_point() else targets
-        losses, outputs = [], []
+        losses, performances = [], []
         for batch, target in zip(inputs, targets, strict=True):
+            evaluated = self._stack.predict(batch) if self._averages else None
             step = self._stack.step(batch, target)
             losses.append(step.losses)
-            outputs.append(step.outputs)
-        each = torch.stack(losses)  # (updates, n)
-        broken = ~torch.isfinite(each).cpu()
+            performances.append(self._performance(step, target, evaluated))
+        broken = ~torch.isfinite(torch.stack(losses)).cpu()  # (updates, n)
         first = torch.where(broken.any(0), broken.int().argmax(0) + start, -1)
+        return torch.stack(performances).sum(0).cpu(), first
+
+    def _performance(self, step: Step, targets: Tensor, evaluated: Tensor | None) -> Tensor:
+        """Loss or accuracy before an update, float64 (n,), with the weights that a method evaluates with."""
+        outputs = step.outputs if evaluated is None else evaluated
         if self._problem.performance == "accuracy":
-            right = torch.stack(outputs).argmax(-1) == targets  # (updates, n, B)
-            each = right.flatten(2).double().mean(-1)
-        return each.double().sum(0).cpu(), first
+            return (outputs.argmax(-1) == targets).flatten(1).double().mean(-1)
+        return (step.losses if evaluated is None else self._stack.loss(outputs, targets)).double()
 
 
 def make_backend(

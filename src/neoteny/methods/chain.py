@@ -114,8 +114,10 @@ class Chain:
         return found
 
     def describe(self) -> list[str]:
-        """What `print` shows of the methods' states."""
-        return [text for method, state in self.pairs if (text := method.describe(self.view, state))]
+        """What `print` shows of the methods' states, with the method's name where there are several."""
+        found = [(type(method).__name__, method.describe(self.view, state)) for method, state in self.pairs]
+        texts = [(name, text) for name, text in found if text]
+        return [f"{name}\n{text}" if len(texts) > 1 else text for name, text in texts]
 
     def forget(self, names: set[str]) -> None:
         """Drop what was kept for parameters that no longer exist."""

@@ -24,35 +24,18 @@ if TYPE_CHECKING:
     from neoteny.report.claim import Claim, Unchecked, Verdict
     from neoteny.suite.sweep import Sweep
 
-_PAPER = {
-    "scr-activations": "regression.activations",
-    "scr-cbp": "regression.cbp",
-    "scr-utilities": "regression.utilities",
-    "mnist-step-size": "mnist.step_size",
-    "mnist-width": "mnist.width",
-    "mnist-change-rate": "mnist.change_rate",
-    "mnist-methods": "mnist.methods",
-    "mnist-sensitivity": "mnist.sensitivity",
-    "imagenet-bp": "imagenet.bp",
-    "imagenet-methods": "imagenet.methods",
-    "imagenet-sweep": "imagenet.sweep",
-    "ant-methods": "ant.methods",
-    "ant-utilities": "ant.utilities",
-    "ant-sweep": "ant.sweep",
-}
-NAMES = tuple(_PAPER)
-"""The paper's experiments."""
+NAMES = (
+    *("scr-activations", "scr-cbp", "scr-utilities"),
+    *("mnist-step-size", "mnist-width", "mnist-change-rate", "mnist-methods", "mnist-sensitivity"),
+    *("imagenet-bp", "imagenet-methods", "imagenet-sweep"),
+    *("ant-methods", "ant-utilities", "ant-sweep"),
+)
+"""The paper's experiments: the folder (scr: regression), then the module."""
 VARIANTS = (
-    "hundred-units",
-    "hundred-units-change",
-    "two-thousand-units",
-    "eight-hundred-tasks",
-    "cbp-variants",
-    "scr-variants",
-    "imagenet-stand-in",
+    *("hundred-units", "hundred-units-change", "two-thousand-units", "eight-hundred-tasks", "cbp-variants"),
+    *("scr-variants", "imagenet-stand-in"),
 )
 """Experiments of our own: the paper's with other sizes or settings."""
-_MODULES = {**_PAPER, **{name: f"variants.{name.replace('-', '_')}" for name in VARIANTS}}
 
 
 class ExperimentError(ValueError):
@@ -107,7 +90,8 @@ class Experiment:
 
 def module_of(name: str) -> str:
     """The module of a named experiment."""
-    return f"neoteny.experiments.{_MODULES[name]}"
+    folder, _, module = ("variants-" + name if name in VARIANTS else name).partition("-")
+    return f"neoteny.experiments.{folder.replace('scr', 'regression')}.{module.replace('-', '_')}"
 
 
 def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
@@ -118,7 +102,7 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
         name: instead of the file's own.
         folder: where the file came from, if it is a copy; what it imports from there is found.
     """
-    if name_or_path in _MODULES:
+    if name_or_path in (*NAMES, *VARIANTS):
         module = importlib.import_module(module_of(name_or_path))
         return _read(module, name_or_path, None)
     path = Path(name_or_path)
@@ -129,8 +113,8 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
     from neoteny.text import nearest
 
     raise ExperimentError(
-        f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, list(_MODULES))} Known are "
-        f"{', '.join(_MODULES)}; or give the path of a Python file."
+        f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, [*NAMES, *VARIANTS])} Known are "
+        f"{', '.join((*NAMES, *VARIANTS))}; or give the path of a Python file."
     )
 
 

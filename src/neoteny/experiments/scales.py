@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from neoteny.report.claim import Unchecked
 from neoteny.suite.sweep import SCALES, Assumption
 from neoteny.text import nearest
 
@@ -15,25 +16,38 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-CBP_COUNT = Assumption(
-    "what continual backpropagation counts and makes up for",
-    "the replacement rate is a share of a layer's mature units; when a unit leaves, the mean of what it passed on goes "
-    "into the next layer's biases",
-    "Algorithm 1 multiplies the rate with all units of the layer, which differs where a large rate keeps many of them "
-    "immature; the correction of the biases is in the text of Section 6, is not a step of Algorithm 1, and the paper "
-    "does not say whether its curves have it",
-)
-CBP_DECAY = Assumption(
-    "decay rate of the utilities",
-    "0.99",
-    "an example in the paper's algorithms, which name no value for any of its problems",
-)
-CBP_MATURITY = Assumption(
-    "maturity threshold and decay rate of continual backpropagation",
-    "100 and 0.99",
-    "examples in Algorithm 1; the paper sets 100 on Continual ImageNet only, and Appendix E has 1000 as the example "
-    "for Adam",
-)
+
+def assume(text: str) -> tuple[Assumption, ...]:
+    """Assumptions written as a list: one "- what | value | reason" each, over any number of lines.
+
+    Example:
+        >>> assume("- width | 30 | narrow networks lose plasticity sooner")
+        (Assumption(what='width', value='30', reason='narrow networks lose plasticity sooner'),)
+    """
+    return tuple(Assumption(*entry) for entry in split_entries(text))
+
+
+def not_checked(text: str) -> tuple[Unchecked, ...]:
+    """What results cannot test, written as a list: one "- statement | source | reason" each."""
+    return tuple(Unchecked(*entry) for entry in split_entries(text))
+
+
+def split_entries(text: str) -> list[list[str]]:
+    """The parts of each entry of a list, "- first | second | ..."."""
+    return [" ".join(entry.split()).split(" | ") for entry in f"\n{text}".split("\n- ")[1:]]
+
+
+CBP_COUNT, CBP_DECAY, CBP_MATURITY = assume("""
+- what continual backpropagation counts and makes up for | the replacement rate is a share of a layer's mature units;
+  when a unit leaves, the mean of what it passed on goes into the next layer's biases | Algorithm 1 multiplies the rate
+  with all units of the layer, which differs where a large rate keeps many of them immature; the correction of the
+  biases is in the text of Section 6, is not a step of Algorithm 1, and the paper does not say whether its curves have
+  it
+- decay rate of the utilities | 0.99 | an example in the paper's algorithms, which name no value for any of its
+  problems
+- maturity threshold and decay rate of continual backpropagation | 100 and 0.99 | examples in Algorithm 1; the paper
+  sets 100 on Continual ImageNet only, and Appendix E has 1000 as the example for Adam
+""")
 
 
 def pick(scale: str, smoke: Value, laptop: Value, paper: Value) -> Value:

@@ -92,10 +92,7 @@ ENTRIES = (
         ("scr-cbp",),
         "the paper's: 3 million examples, 100 runs",
         f"{REGRESSION} with continual backpropagation, at the paper's scale",
-        (
-            Picture("scr-cbp-sgd", ("SGD, step size 0.01",)),
-            Picture("scr-cbp-adam", ("Adam, step size 0.01",)),
-        ),
+        (Picture("scr-cbp-sgd", ("SGD, step size 0.01",)), Picture("scr-cbp-adam", ("Adam, step size 0.01",))),
     ),
     Entry(
         "scr-cbp-laptop",

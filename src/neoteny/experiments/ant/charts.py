@@ -32,12 +32,8 @@ BEHAVIOUR = {
 
 
 def draw_trends(frame: pd.DataFrame, lines: Sequence[Line]) -> list[Chart]:
-    """The saw-tooth, the return of each task, what else the agents do, and what becomes of their networks.
-
-    Args:
-        frame: for the scale.
-        lines: name, rows (all metrics of one setting) and options of `Series`; those without rows are left out.
-    """
+    """The saw-tooth, the return of each task, what else the agents do, and what becomes of their networks; the rows of
+    a line are all metrics of one setting, and lines without rows are left out."""
     charts = [_draw_sawtooth(frame, lines), *_draw_returns(lines)]
     caption = "Mean over a task and {runs}; band: one standard error."
     charts += [_draw_tasks(lines, metric, caption, "What the agents do", *BEHAVIOUR[metric]) for metric in BEHAVIOUR]

@@ -17,9 +17,9 @@ import pandas as pd
 
 from neoteny.experiments.ant.charts import draw_trends
 from neoteny.experiments.ant.settings import FIXED, METHODS, choose_fixed, make_setting, make_sweep, points_per_task
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import not_checked, pick, scale_of
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Outcome, Unchecked, Verdict, above, all_of, below, for_each
+from neoteny.report.claim import Claims, Outcome, Verdict, above, all_of, below, for_each
 from neoteny.report.statistics import estimate, per_run, select
 from neoteny.report.trends import find_drops, find_loss, take_early, take_first, take_late
 from neoteny.suite.sweep import Sweep
@@ -140,20 +140,11 @@ def returns_drop_at_changes(frame: pd.DataFrame) -> Verdict:
     return for_each(["PPO", "Continual PPO"], check)
 
 
-unchecked = (
-    Unchecked(
-        "PPO degrades as backpropagation does in supervised learning, on which it rests.",
-        "Appendix C",
-        "a comparison of problems whose performances have no common measure; see mnist-methods and imagenet-methods",
-    ),
-    Unchecked(
-        "What Continual PPO still loses may come from the many other parts of PPO.",
-        "Appendix C",
-        "a conjecture; nothing here tells these parts from each other",
-    ),
-    Unchecked(
-        "Networks of tanh units do best with algorithms like PPO.",
-        "Appendix C",
-        "the paper cites this from elsewhere; no other activation runs here",
-    ),
-)
+unchecked = not_checked("""
+- PPO degrades as backpropagation does in supervised learning, on which it rests. | Appendix C | a comparison of
+  problems whose performances have no common measure; see mnist-methods and imagenet-methods
+- What Continual PPO still loses may come from the many other parts of PPO. | Appendix C | a conjecture; nothing here
+  tells these parts from each other
+- Networks of tanh units do best with algorithms like PPO. | Appendix C | the paper cites this from elsewhere; no other
+  activation runs here
+""")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, pick
+from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, assume, pick
 from neoteny.methods import L2, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
 from neoteny.nets import ActorCritic
@@ -40,76 +40,44 @@ FIXED = {
     "laptop": Fixed(1e-3, 1e-4, (1e-4, 500)),
     "paper": Fixed(1e-3, 1e-5, (1e-4, 5000)),
 }
-FIXED_AT_PAPER = Assumption(
-    "hyperparameters of the methods",
-    "weight decay 1e-3, noise of standard deviation 1e-5, replacement rate 1e-4 with maturity threshold 5000",
-    "the paper took the best of each grid and prints the grids alone. Those published with a later version of the work "
-    "are a weight decay of 1e-3 and a replacement rate of 1e-4 with a maturity threshold of 10,000: here they are, or "
-    "the nearest of the grid. The noise of 7.8 million updates would add up to half of the initial weights. ant-sweep "
-    "searches the grids",
-)
-FIXED_AT_LAPTOP = Assumption(
-    "hyperparameters of the methods at the laptop scale",
-    "weight decay 1e-3, noise of standard deviation 1e-4, replacement rate 1e-4 with maturity threshold 500",
-    "a task has 15,600 updates, the paper's 780,000: a maturity threshold of 5000 or 50,000 would be a third of a task "
-    "or longer than three, one of 500 is 6,400 steps. Weight decay is the strongest of the grid and noise ten times "
-    "what the paper's scale has, to do as much within so few updates",
-)
-
-POLICY = Assumption(
-    "the policy's standard deviation",
-    "starts at 1 for every action; learned as its logarithm, by the same optimizer",
-    "Appendix E names a standard deviation variable and no more",
-)
-LOSS = Assumption(
-    "losses of PPO",
-    "advantages are brought to mean 0 and standard deviation 1 over an iteration's steps; the squared error of the "
-    "value counts once beside the policy's loss; no entropy bonus, no clipping of gradients or of values",
-    "Appendix E lists none of them; the two networks share no weights, so to Adam alone the weight of the value's "
-    "loss makes no difference",
-)
-INITIAL = Assumption(
-    "initial weights",
-    "LeCun uniform (within the root of 3 over the inputs of a unit) in every layer, output layers included, and "
-    "biases of zero",
-    "the text says LeCun initialisation without its distribution, and nothing of biases or output layers",
-)
-SHRINKAGE = Assumption(
-    "what L2 and shrink and perturb act on",
-    "all weights and biases of both networks, and the logarithm of the policy's standard deviation, which is so drawn "
-    "towards a standard deviation of 1",
-    "weight decay as an option of an optimizer acts on all it is given; the paper does not say",
-)
-BODY = Assumption(
-    "the Ant",
-    "PyBullet's, as packaged: its observation, its reward, episodes of at most 1000 steps; what would have followed "
-    "where an episode is cut counts by the value of its last observation",
-    "the paper names the problem and changes the friction alone",
-)
-CHANGE = Assumption(
-    "changes of friction",
-    "on all parts of the Ant, at the step, in the middle of an episode; first 1.5, the standard; the sequence depends "
-    "on a run's seed alone and is the same for all methods",
-    "the text gives the standard value, the range and the period; whether runs of different methods met the same "
-    "frictions it does not say. The floor keeps its own 0.8; above 12.5 the simulator cuts off the product of both",
-)
-RETURN = Assumption(
-    "what counts as performance",
-    "the mean return of the episodes that end in a task, those at its beginning included",
-    "Figure C.11 shows return over time; a mean over whole tasks has the time lost after a change in it",
-)
-SMOKE = Assumption(
-    "training at the smoke scale",
-    "two tasks of 512 steps, episodes of 64, iterations of 256 with two epochs of mini-batches of 64, networks of "
-    "32-32 units, which continual backpropagation replaces often",
-    "to see in seconds that everything runs; its numbers mean nothing",
-)
-LAPTOP = Assumption(
-    "length of a task at the laptop scale",
-    "200,000 steps, a fiftieth of the paper's",
-    "what a core does in minutes. An agent is still learning to walk when the friction changes, so returns may rise "
-    "from task to task where the paper's fall",
-)
+FIXED_AT_PAPER, FIXED_AT_LAPTOP, POLICY, LOSS, INITIAL, SHRINKAGE, BODY, CHANGE, RETURN, SMOKE, LAPTOP = assume("""
+- hyperparameters of the methods | weight decay 1e-3, noise of standard deviation 1e-5, replacement rate 1e-4 with
+  maturity threshold 5000 | the paper took the best of each grid and prints the grids alone. Those published with a
+  later version of the work are a weight decay of 1e-3 and a replacement rate of 1e-4 with a maturity threshold of
+  10,000: here they are, or the nearest of the grid. The noise of 7.8 million updates would add up to half of the
+  initial weights. ant-sweep searches the grids
+- hyperparameters of the methods at the laptop scale | weight decay 1e-3, noise of standard deviation 1e-4, replacement
+  rate 1e-4 with maturity threshold 500 | a task has 15,600 updates, the paper's 780,000: a maturity threshold of 5000
+  or 50,000 would be a third of a task or longer than three, one of 500 is 6,400 steps. Weight decay is the strongest
+  of the grid and noise ten times what the paper's scale has, to do as much within so few updates
+- the policy's standard deviation | starts at 1 for every action; learned as its logarithm, by the same optimizer |
+  Appendix E names a standard deviation variable and no more
+- losses of PPO | advantages are brought to mean 0 and standard deviation 1 over an iteration's steps; the squared
+  error of the value counts once beside the policy's loss; no entropy bonus, no clipping of gradients or of values |
+  Appendix E lists none of them; the two networks share no weights, so to Adam alone the weight of the value's loss
+  makes no difference
+- initial weights | LeCun uniform (within the root of 3 over the inputs of a unit) in every layer, output layers
+  included, and biases of zero | the text says LeCun initialisation without its distribution, and nothing of biases or
+  output layers
+- what L2 and shrink and perturb act on | all weights and biases of both networks, and the logarithm of the policy's
+  standard deviation, which is so drawn towards a standard deviation of 1 | weight decay as an option of an optimizer
+  acts on all it is given; the paper does not say
+- the Ant | PyBullet's, as packaged: its observation, its reward, episodes of at most 1000 steps; what would have
+  followed where an episode is cut counts by the value of its last observation | the paper names the problem and
+  changes the friction alone
+- changes of friction | on all parts of the Ant, at the step, in the middle of an episode; first 1.5, the standard; the
+  sequence depends on a run's seed alone and is the same for all methods | the text gives the standard value, the range
+  and the period; whether runs of different methods met the same frictions it does not say. The floor keeps its own
+  0.8; above 12.5 the simulator cuts off the product of both
+- what counts as performance | the mean return of the episodes that end in a task, those at its beginning included |
+  Figure C.11 shows return over time; a mean over whole tasks has the time lost after a change in it
+- training at the smoke scale | two tasks of 512 steps, episodes of 64, iterations of 256 with two epochs of
+  mini-batches of 64, networks of 32-32 units, which continual backpropagation replaces often | to see in seconds that
+  everything runs; its numbers mean nothing
+- length of a task at the laptop scale | 200,000 steps, a fiftieth of the paper's | what a core does in minutes. An
+  agent is still learning to walk when the friction changes, so returns may rise from task to task where the paper's
+  fall
+""")
 
 
 def make_problem(scale: str, laptop_tasks: int = 10) -> SlipperyAnt:
@@ -168,15 +136,8 @@ def make_setting(
     pair: tuple[float, int] | None = None,
     utility: str = "",
 ) -> Setting:
-    """PPO, or with what is given: with L2, with shrink and perturb, or Continual PPO.
-
-    Args:
-        scale: of the networks and the agent.
-        l2: strength of L2, or of the shrinking where `noise_std` is given.
-        noise_std: of the noise of one update.
-        pair: replacement rate and maturity threshold.
-        utility: of Continual PPO; named in the details where it is given, else the overall one.
-    """
+    """PPO; with L2 if `l2` is given; with shrink and perturb if `noise_std` is, too; or Continual PPO if `pair` is, a
+    replacement rate and a maturity threshold. A utility is named in the details where it is given."""
     methods: list[Method] = [Adam(STEP_SIZE)]
     details: dict[str, Detail] = {}
     name = "PPO"

@@ -16,33 +16,25 @@ import pandas as pd
 from neoteny.experiments.ant.charts import draw_trends
 from neoteny.experiments.ant.methods import continual_ppo_is_best, is_better
 from neoteny.experiments.ant.settings import DECAYS, METHODS, NOISES, PAIRS, make_setting, make_sweep
-from neoteny.experiments.scales import pick
+from neoteny.experiments.scales import assume, not_checked, pick
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, for_each
+from neoteny.report.claim import Claims, Verdict, for_each
 from neoteny.report.statistics import best_setting, curve_over_values, level_under, select
 from neoteny.report.trends import Line, count_runs
-from neoteny.suite.sweep import Assumption, Setting, Sweep
+from neoteny.suite.sweep import Setting, Sweep
 
 LAPTOP_TASKS = 5
-GRID = Assumption(
-    "noise of shrink and perturb",
-    "standard deviations of 1e-4, 1e-5 and 1e-6 for one update",
-    "the paper says that the best was taken and not of which. 1e-4 is the step size: over 7.8 million updates it would "
-    "add up to several times the initial weights, 1e-6 to a twentieth of them",
-)
-RUNS = Assumption(
-    "runs of the search",
-    "10 for every setting",
-    "as in the searches of Appendix A; the paper does not say how many this one had. The hundred runs of its figure "
-    "are in ant-methods",
-)
-SMALL_GRID = Assumption(
-    "grid at the laptop scale",
-    "five tasks; weight decays 1e-3 and 1e-4, noise 1e-4 and 1e-5, and the three pairs whose maturity thresholds are "
-    "at most 500",
-    "what a few hours of two cores can do. A task has 15,600 updates, so that a threshold of 5000 is a third of one "
-    "and the highest is reached in the fourth of the five; what is left out are the weakest decays and noises",
-)
+GRID, RUNS, SMALL_GRID = assume("""
+- noise of shrink and perturb | standard deviations of 1e-4, 1e-5 and 1e-6 for one update | the paper says that the
+  best was taken and not of which. 1e-4 is the step size: over 7.8 million updates it would add up to several times the
+  initial weights, 1e-6 to a twentieth of them
+- runs of the search | 10 for every setting | as in the searches of Appendix A; the paper does not say how many this
+  one had. The hundred runs of its figure are in ant-methods
+- grid at the laptop scale | five tasks; weight decays 1e-3 and 1e-4, noise 1e-4 and 1e-5, and the three pairs whose
+  maturity thresholds are at most 500 | what a few hours of two cores can do. A task has 15,600 updates, so that a
+  threshold of 5000 is a third of one and the highest is reached in the fourth of the five; what is left out are the
+  weakest decays and noises
+""")
 
 
 def sweep(scale: str) -> Sweep:
@@ -139,15 +131,9 @@ def best_continual_ppo_outperforms_all(frame: pd.DataFrame) -> Verdict:
     return continual_ppo_is_best(frame, _returns)
 
 
-unchecked = (
-    Unchecked(
-        "Continual PPO and PPO with L2 ran with the values that did best.",
-        "Appendix E",
-        "the paper does not print which these were; this experiment searches for them",
-    ),
-    Unchecked(
-        "These results are preliminary: the other parameters of PPO were not searched.",
-        "Appendix C",
-        "a remark on the method; they are not searched here either",
-    ),
-)
+unchecked = not_checked("""
+- Continual PPO and PPO with L2 ran with the values that did best. | Appendix E | the paper does not print which these
+  were; this experiment searches for them
+- These results are preliminary: the other parameters of PPO were not searched. | Appendix C | a remark on the method;
+  they are not searched here either
+""")

@@ -11,21 +11,20 @@ import pandas as pd
 from neoteny.experiments.ant.charts import draw_trends
 from neoteny.experiments.ant.methods import is_better, loses_little
 from neoteny.experiments.ant.settings import FIXED, choose_fixed, make_setting, make_sweep
-from neoteny.experiments.scales import pick
+from neoteny.experiments.scales import assume, pick
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claims, Verdict, above, all_of, for_each
 from neoteny.report.statistics import per_run, select
 from neoteny.report.trends import Line, subtract, take_early, take_late
-from neoteny.suite.sweep import Assumption, Sweep
+from neoteny.suite.sweep import Sweep
 
 UTILITIES = {"overall": "overall utility", "mean_corrected_contribution": "mean-corrected contribution"}
 """As settings name them and as figures print them."""
-SAME = Assumption(
-    "hyperparameters of both utilities",
-    "the same replacement rate and maturity threshold",
-    "the paper does not say whether it searched for each; so only the utility differs",
-)
-RUNS = Assumption("runs", "100", "as in the paper's comparison of methods on this problem")
+SAME, RUNS = assume("""
+- hyperparameters of both utilities | the same replacement rate and maturity threshold | the paper does not say whether
+  it searched for each; so only the utility differs
+- runs | 100 | as in the paper's comparison of methods on this problem
+""")
 
 
 def sweep(scale: str) -> Sweep:

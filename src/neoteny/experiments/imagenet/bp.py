@@ -14,9 +14,9 @@ import pandas as pd
 
 from neoteny.experiments.imagenet import settings
 from neoteny.experiments.imagenet.settings import draw_accuracies, make_setting, window_size
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import not_checked, pick, scale_of
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, above, all_of, any_of, below, for_each, near
+from neoteny.report.claim import Claims, Verdict, above, all_of, any_of, below, for_each, near
 from neoteny.report.statistics import per_run, select
 from neoteny.report.trends import Line, average, best_of, binned, fall, finished, peak
 from neoteny.suite.sweep import Assumption, Sweep
@@ -32,9 +32,7 @@ FIRST_TASKS = 10
 SOON = (10, 50)
 """The tasks that come after the first few."""
 NOT_DRAWN = Assumption(
-    "step sizes 0.1 and 0.003",
-    "run and not drawn",
-    "the paper says how they did and leaves them out of its figure",
+    "step sizes 0.1 and 0.003", "run and not drawn", "the paper says how they did and leaves them out of its figure"
 )
 
 
@@ -276,25 +274,12 @@ def _number_best_bin(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
     return bins.reset_index(drop=True).fillna(-math.inf).idxmax().astype(float).where(bins.notna().all())
 
 
-unchecked = (
-    Unchecked(
-        "Other networks and other ways of training them behave alike: better at first, then much worse.",
-        "Section 2",
-        "the paper does not say which; here one network and one optimizer run, at several step sizes",
-    ),
-    Unchecked(
-        "When the drop begins depends on the network and on the optimizer, too.",
-        "Section 2",
-        "only the step size varies here, and for it there is a claim",
-    ),
-    Unchecked(
-        "One of the authors reproduced the result independently.",
-        "Section 2",
-        "about how the paper was made, not about results",
-    ),
-    Unchecked(
-        "Networks learned ImageNet's 1000 classes with errors far below those of earlier methods.",
-        "Section 2",
-        "about the classical train-once problem, which is not run here",
-    ),
-)
+unchecked = not_checked("""
+- Other networks and other ways of training them behave alike: better at first, then much worse. | Section 2 | the
+  paper does not say which; here one network and one optimizer run, at several step sizes
+- When the drop begins depends on the network and on the optimizer, too. | Section 2 | only the step size varies here,
+  and for it there is a claim
+- One of the authors reproduced the result independently. | Section 2 | about how the paper was made, not about results
+- Networks learned ImageNet's 1000 classes with errors far below those of earlier methods. | Section 2 | about the
+  classical train-once problem, which is not run here
+""")

@@ -7,13 +7,15 @@ them is the experiment imagenet-sweep.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from neoteny.experiments.imagenet import settings
 from neoteny.experiments.imagenet.settings import draw_accuracies, make_setting, window_size
-from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, pick
+from neoteny.experiments.scales import CBP_COUNT, CBP_DECAY, not_checked, pick
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, above, all_of, below, for_each
+from neoteny.report.claim import Claims, Verdict, above, all_of, below, for_each
 from neoteny.report.statistics import per_run, select
 from neoteny.report.trends import Line, best_of, fall
 from neoteny.suite.sweep import Assumption, Setting, Sweep
@@ -134,16 +136,10 @@ def _ends_above(frame: pd.DataFrame, better: str, worse: str) -> Verdict:
     return above(*last, what=f"last bin, {better} less {worse}")
 
 
-@claim("l2-eases-the-loss", "Abstract, Figure 7")
-def l2_eases_the_loss(frame: pd.DataFrame) -> Verdict:
-    """L2 regularisation eases the loss: it ends above backpropagation."""
-    return _ends_above(frame, "L2", "BP")
-
-
-@claim("sp-eases-the-loss", "Abstract, Figure 7")
-def sp_eases_the_loss(frame: pd.DataFrame) -> Verdict:
-    """Shrink and perturb eases the loss: it ends above backpropagation."""
-    return _ends_above(frame, "S&P", "BP")
+for _name, _method, _words in (("l2", "L2", "L2 regularisation"), ("sp", "S&P", "Shrink and perturb")):
+    claim(f"{_name}-eases-the-loss", "Abstract, Figure 7", f"{_words} eases the loss: it ends above backpropagation.")(
+        partial(_ends_above, better=_method, worse="BP")
+    )
 
 
 @claim("perturbing-helps-beyond-shrinking", "Abstract")
@@ -152,20 +148,11 @@ def perturbing_helps(frame: pd.DataFrame) -> Verdict:
     return _ends_above(frame, "S&P", "L2")
 
 
-unchecked = (
-    Unchecked(
-        "L2 and shrink and perturb are the only existing methods that reduce the loss.",
-        "Section 6",
-        "a statement about permuted MNIST, and the reason why only these two run here; see mnist-methods",
-    ),
-    Unchecked(
-        "Continual backpropagation keeps weights small, few units dead and the effective rank high.",
-        "Section 6",
-        "the paper measures this on permuted MNIST; see mnist-methods",
-    ),
-    Unchecked(
-        "Continual backpropagation seems to go on learning as well as ever, however many tasks come.",
-        "Abstract",
-        "no finite number of tasks can show it",
-    ),
-)
+unchecked = not_checked("""
+- L2 and shrink and perturb are the only existing methods that reduce the loss. | Section 6 | a statement about
+  permuted MNIST, and the reason why only these two run here; see mnist-methods
+- Continual backpropagation keeps weights small, few units dead and the effective rank high. | Section 6 | the paper
+  measures this on permuted MNIST; see mnist-methods
+- Continual backpropagation seems to go on learning as well as ever, however many tasks come. | Abstract | no finite
+  number of tasks can show it
+""")

@@ -8,9 +8,10 @@ at task changes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from neoteny.experiments.scales import pick, scale_of
+import pandas as pd
+
+from neoteny.experiments.scales import assume, pick, scale_of
 from neoteny.methods import L2, SGD, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
 from neoteny.nets import MLP, ConvNet
@@ -20,9 +21,6 @@ from neoteny.report.statistics import curve
 from neoteny.report.trends import Line, count_runs
 from neoteny.suite.sweep import Assumption, Detail, Network, Setting, network
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MOMENTUM = 0.9
 MATURITY_THRESHOLD = 100
 BACKPROPAGATION_STEP_SIZES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0001)
@@ -31,58 +29,29 @@ BIN_TASKS = 50
 _POINTS = 30
 _WINDOWS = 8
 
-POOLING = Assumption(
-    "stride of the max-pooling",
-    "2",
-    "Table 1 prints 1, with which the first linear layer would have 56,448 inputs; the published code pools with 2",
-)
-INITIAL = Assumption(
-    "initial weights of the convolutional network",
-    "torch's own (uniform within 1 / sqrt(inputs) for weights and biases)",
-    "the paper gives the distribution for its other problems only",
-)
-PIXELS = Assumption(
-    "scaling of the pixels",
-    "to [0, 1], less 0.5",
-    "the paper gives none; a fixed constant is the same for every source of images",
-)
-HEADS = Assumption(
-    "heads at a task change",
-    "weights, biases and their momentum set to zero",
-    "the paper names the weights only; a bias or a momentum that stayed would carry the last task's labels over",
-)
-NOISE = Assumption(
-    "noise of shrink and perturb",
-    "the paper's numbers as standard deviations",
-    "the paper calls them variances, the published code passes them as standard deviations",
-)
-IMAGES = Assumption(
-    "which images of a class",
-    "the first 600 of its training images as they are stored, then the next 100 for testing",
-    "the paper gives the numbers of images and not how they were picked",
-)
-STAND_IN = Assumption(
-    "images at the laptop scale",
-    "pairs of 200 classes of 550 images (imagenet200_32)",
-    "a stand-in for the paper's 1000 classes of 700 images, which few have at hand",
-)
-SMOKE = Assumption(
-    "training at the smoke scale",
-    "made-up images, one epoch, a network of a few filters and units with Kaiming uniform initial weights",
-    "to see in seconds that everything runs; its numbers mean nothing",
-)
-LAPTOP = Assumption(
-    "training at the laptop scale",
-    "150 training images a class, mini-batches of 30, 10 epochs, an eighth of the filters and units of Table 1, "
-    "Kaiming uniform initial weights",
-    "what two processor cores train in minutes; narrow networks lose plasticity sooner, and from torch's smaller "
-    "initial weights they would not leave chance in so few updates",
-)
-LAPTOP_STEP_SIZES = Assumption(
-    "step sizes at the laptop scale",
-    "up to 0.03, where Figure 1 has up to 0.01",
-    "the loss goes with the number and size of updates, of which there are a thirtieth of the paper's in a task",
-)
+POOLING, INITIAL, PIXELS, HEADS, NOISE, IMAGES, STAND_IN, SMOKE, LAPTOP, LAPTOP_STEP_SIZES = assume("""
+- stride of the max-pooling | 2 | Table 1 prints 1, with which the first linear layer would have 56,448 inputs; the
+  published code pools with 2
+- initial weights of the convolutional network | torch's own (uniform within 1 / sqrt(inputs) for weights and biases) |
+  the paper gives the distribution for its other problems only
+- scaling of the pixels | to [0, 1], less 0.5 | the paper gives none; a fixed constant is the same for every source of
+  images
+- heads at a task change | weights, biases and their momentum set to zero | the paper names the weights only; a bias or
+  a momentum that stayed would carry the last task's labels over
+- noise of shrink and perturb | the paper's numbers as standard deviations | the paper calls them variances, the
+  published code passes them as standard deviations
+- which images of a class | the first 600 of its training images as they are stored, then the next 100 for testing |
+  the paper gives the numbers of images and not how they were picked
+- images at the laptop scale | pairs of 200 classes of 550 images (imagenet200_32) | a stand-in for the paper's 1000
+  classes of 700 images, which few have at hand
+- training at the smoke scale | made-up images, one epoch, a network of a few filters and units with Kaiming uniform
+  initial weights | to see in seconds that everything runs; its numbers mean nothing
+- training at the laptop scale | 150 training images a class, mini-batches of 30, 10 epochs, an eighth of the filters
+  and units of Table 1, Kaiming uniform initial weights | what two processor cores train in minutes; narrow networks
+  lose plasticity sooner, and from torch's smaller initial weights they would not leave chance in so few updates
+- step sizes at the laptop scale | up to 0.03, where Figure 1 has up to 0.01 | the loss goes with the number and size
+  of updates, of which there are a thirtieth of the paper's in a task
+""")
 
 
 def make_problem(scale: str, paper_tasks: int, laptop_tasks: int = 100) -> ContinualImageNet:
@@ -195,20 +164,10 @@ def describe(rows: pd.DataFrame, *columns: str) -> str:
 
 
 def draw_accuracies(title: str, bin_tasks: int, lines: Iterable[Line], note: str = "", group: str = "") -> Chart | None:
-    """One panel of test accuracies over tasks; None if none of its lines has results.
-
-    Args:
-        title: of the chart.
-        bin_tasks: tasks per bin.
-        lines: name, rows and options of `Series`; lines without rows are left out.
-        note: ends the caption.
-        group: of the chart.
-    """
+    """One panel of test accuracies over tasks, of the lines that have rows; None if none has."""
     shown = [(name, rows, options) for name, rows, options in lines if len(rows)]
     if not shown:
         return None
-    import pandas as pd
-
     series = tuple(curve(rows, name, bin_tasks, **options) for name, rows, options in shown)
     binned = f", in bins of {bin_tasks} tasks" if bin_tasks > 1 else ""
     runs = count_runs(pd.concat([rows for _, rows, _ in shown]))

@@ -9,6 +9,7 @@ ones of Figure 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 
 import pandas as pd
@@ -16,9 +17,9 @@ import pandas as pd
 from neoteny.experiments.imagenet import settings
 from neoteny.experiments.imagenet.methods import BEST, cbp_outperforms_all, choose, draw_best
 from neoteny.experiments.imagenet.settings import make_setting
-from neoteny.experiments.scales import pick
+from neoteny.experiments.scales import not_checked, pick
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, above, all_of, below, for_each
+from neoteny.report.claim import Claims, Verdict, above, all_of, below, for_each
 from neoteny.report.statistics import curve_over_values, per_run, select
 from neoteny.report.trends import best_of, count_runs, first_round, spread_over_settings
 from neoteny.suite.sweep import Assumption, Selection, Setting, Sweep
@@ -111,22 +112,13 @@ def _bold_is_best(frame: pd.DataFrame, method: str) -> Verdict:
     )
 
 
-@claim("best-l2", "Table A.2", scale="paper")
-def best_l2(frame: pd.DataFrame) -> Verdict:
-    """The best setting of L2 is step size 0.03 with weight decay 3e-6."""
-    return _bold_is_best(frame, "L2")
-
-
-@claim("best-sp", "Table A.2", scale="paper")
-def best_sp(frame: pd.DataFrame) -> Verdict:
-    """The best setting of shrink and perturb is step size 0.01, weight decay 1e-5, noise 1e-5."""
-    return _bold_is_best(frame, "S&P")
-
-
-@claim("best-cbp", "Table A.2", scale="paper")
-def best_cbp(frame: pd.DataFrame) -> Verdict:
-    """The best setting of continual backpropagation is step size 0.01 with replacement rate 3e-4."""
-    return _bold_is_best(frame, "CBP")
+for _name, _method, _words in (
+    ("l2", "L2", "L2 is step size 0.03 with weight decay 3e-6."),
+    ("sp", "S&P", "shrink and perturb is step size 0.01, weight decay 1e-5, noise 1e-5."),
+    ("cbp", "CBP", "continual backpropagation is step size 0.01 with replacement rate 3e-4."),
+):
+    _check = partial(_bold_is_best, method=_method)
+    claim(f"best-{_name}", "Table A.2", f"The best setting of {_words}", scale="paper")(_check)
 
 
 @claim("outer-step-sizes-are-poor", "Appendix A")
@@ -167,10 +159,7 @@ claim(
     "At its best, continual backpropagation has a higher accuracy over all tasks than every other method at its best.",
 )(cbp_outperforms_all)
 
-unchecked = (
-    Unchecked(
-        "Thirty runs of the best setting produced Figure 7.",
-        "Appendix A",
-        "the protocol itself: this experiment carries it out; the statements about Figure 7 are in imagenet-methods",
-    ),
-)
+unchecked = not_checked("""
+- Thirty runs of the best setting produced Figure 7. | Appendix A | the protocol itself: this experiment carries it
+  out; the statements about Figure 7 are in imagenet-methods
+""")

@@ -13,10 +13,10 @@ import pandas as pd
 
 from neoteny.experiments.mnist.charts import draw_over_tasks, short
 from neoteny.experiments.mnist.settings import RUNS_CHOSEN, SHARED_CHOSEN, SMALLER, bp
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import not_checked, pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, above, for_each
+from neoteny.report.claim import Claims, Verdict, above, for_each
 from neoteny.report.trends import trend
 from neoteny.suite.sweep import Assumption, Sweep
 
@@ -56,16 +56,9 @@ def sweep(scale: str) -> Sweep:
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """Accuracy over examples for each rate of change."""
-    return [
-        draw_over_tasks(
-            frame,
-            "accuracy",
-            lambda row: f"change every {short(row['change_every'])}",
-            sweep(scale_of(frame)).settings,
-            title="Backpropagation at three rates of change",
-            examples_of=lambda row: float(row["change_every"]),
-        )
-    ]
+    shared = (lambda row: f"change every {short(row['change_every'])}", sweep(scale_of(frame)).settings)
+    title = "Backpropagation at three rates of change"
+    return [draw_over_tasks(frame, "accuracy", *shared, title, examples_of=lambda row: float(row["change_every"]))]
 
 
 claims = Claims()
@@ -89,11 +82,7 @@ def slowest_loses(frame: pd.DataFrame) -> Verdict:
     return _falls(frame, CHANGE_EVERY[scale_of(frame)][-1])
 
 
-unchecked = (
-    Unchecked(
-        "There are 48 points at the slowest rate and 4,800 at the fastest.",
-        "Section 3",
-        "It follows from the sweep itself (48 million examples at each rate) and not from the runs; the figure draws "
-        "at most 200 points per line.",
-    ),
-)
+unchecked = not_checked("""
+- There are 48 points at the slowest rate and 4,800 at the fastest. | Section 3 | It follows from the sweep itself (48
+  million examples at each rate) and not from the runs; the figure draws at most 200 points per line.
+""")

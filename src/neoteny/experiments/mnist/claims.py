@@ -6,72 +6,68 @@ drop" is less than a quarter of BP's, "about the same" is within a fifth of BP's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Iterator
+from functools import partial
 from itertools import product
 
 import pandas as pd
 
 from neoteny.experiments.mnist.settings import LAYERS
-from neoteny.experiments.scales import scale_of
-from neoteny.report.claim import (
-    Claims,
-    Unchecked,
-    Verdict,
-    above,
-    agrees,
-    all_of,
-    below,
-    below_share,
-    for_each,
-    near,
-)
+from neoteny.experiments.scales import not_checked, scale_of, split_entries
+from neoteny.report.claim import Claims, Verdict, above, agrees, all_of, below, below_share, for_each, near
 from neoteny.report.trends import Trend, trend
 
-WORSE = ("Dropout", "Online norm", "Adam")
-SHRINKING = ("L2", "S&P")
-OTHERS = ("BP", *SHRINKING, *WORSE)
-"""All but continual backpropagation."""
 ALL_BUT_ADAM = ("BP", "L2", "S&P", "Dropout", "Online norm", "CBP")
 
 claims = Claims()
 claim = claims.add
 
 
+def compare(frame: pd.DataFrame, text: str) -> Verdict:
+    """Whether all comparisons hold, for example "accuracy.last: L2, S&P > BP; accuracy.drop: L2 > 0".
+
+    Before the colon stand a metric and a property of its `Trend`. Each method before the sign is compared with each
+    method after it, with 0, or with a share of one method ("< 0.1 BP").
+    """
+    return all_of([verdict for part in text.split("; ") for verdict in _compare(frame, *part.split(": "))])
+
+
+def _compare(frame: pd.DataFrame, quantity: str, text: str) -> Iterator[Verdict]:
+    metric, statistic = quantity.split(".")
+    left, sign, right = re.split(r" ([<>]) ", text)
+    share = re.fullmatch(r"([\d.]+) (.+)", right)
+    methods = [share[2]] if share else [] if right == "0" else right.split(", ")
+    value = {
+        method: getattr(trend(frame, metric, method=method), statistic) for method in (*left.split(", "), *methods)
+    }
+    template = _EVIDENCE[f"{statistic} {'share' if share else 'pair' if methods else 'alone'}"]
+    for first, second in product(left.split(", "), methods or [""]):
+        what = template.format(metric=metric.replace("_", " "), first=first, second=second)
+        if share:
+            yield below_share(value[first], value[second], float(share[1]), what)
+        else:
+            yield (above if sign == ">" else below)(value[first], value[second] if second else 0.0, what)
+
+
+_EVIDENCE = {
+    "last pair": "{metric} of {first} less {second} at the end",
+    "drop pair": "loss of {first} less that of {second}",
+    "drop alone": "{first}, best bin less last bin",
+    "drop share": "loss of {first}",
+    "growth alone": "{first}, last bin less first",
+    "late_growth share": "late growth of weights, {first}",
+}
+
+
+def _add_comparisons(text: str) -> None:
+    """Add claims that are comparisons alone: a list of "- name | source | statement | comparisons"."""
+    for name, source, statement, comparisons in split_entries(text):
+        claim(name, source, statement)(partial(compare, text=comparisons))
+
+
 def _accuracy(frame: pd.DataFrame, method: str) -> Trend:
     return trend(frame, "accuracy", method=method)
-
-
-def ends_above(
-    frame: pd.DataFrame, first: str | Sequence[str], second: str | Sequence[str], metric: str = "accuracy"
-) -> Verdict:
-    """Whether a metric of each first method ends above that of each second one."""
-
-    def check(pair: tuple[str, str]) -> Verdict:
-        better, worse = (trend(frame, metric, method=method).last for method in pair)
-        return above(better, worse, f"{metric.replace('_', ' ')} of {pair[0]} less {pair[1]} at the end")
-
-    return for_each(product(*([one] if isinstance(one, str) else one for one in (first, second))), check)
-
-
-def _loses_more(frame: pd.DataFrame, first: str, second: str) -> Verdict:
-    losses = (_accuracy(frame, method).drop for method in (first, second))
-    return above(*losses, what=f"loss of {first} less that of {second}")
-
-
-def _all_move(frame: pd.DataFrame, metric: str, methods: Sequence[str], compare: Callable[..., Verdict]) -> Verdict:
-    """Whether a metric's growth from the first bin to the last is above or below zero with each method."""
-    return for_each(
-        methods,
-        lambda method: compare(trend(frame, metric, method=method).growth, what=f"{method}, last bin less first"),
-    )
-
-
-def _hold_weights(frame: pd.DataFrame, methods: Sequence[str]) -> Verdict:
-    """Whether weights grow over the second half by less than a tenth of what BP's do, with each method."""
-    late = {method: trend(frame, "weight_magnitude", method=method).late_growth for method in ("BP", *methods)}
-    return for_each(
-        methods, lambda method: below_share(late[method], late["BP"], 0.1, f"late growth of weights, {method}")
-    )
 
 
 def _after_200(rank: Trend) -> pd.Series:
@@ -79,90 +75,39 @@ def _after_200(rank: Trend) -> pd.Series:
     return Trend(rank.tasks[(rank.tasks.index >= 200) & (rank.tasks.index < 240)]).mean
 
 
-@claim("l2-and-sp-end-above-bp", "Figure 4a")
-def shrinking_ends_above(frame: pd.DataFrame) -> Verdict:
-    """L2 and S&P end with a higher accuracy than BP."""
-    return ends_above(frame, SHRINKING, "BP")
-
-
-@claim("dropout-norm-adam-end-below-bp", "Section 5, Figure 4a")
-def others_end_below(frame: pd.DataFrame) -> Verdict:
-    """Dropout, online normalisation and Adam end with a lower accuracy than BP."""
-    return ends_above(frame, "BP", WORSE)
-
-
-@claim("sp-best-of-known-methods", "Section 5")
-def sp_best_of_known(frame: pd.DataFrame) -> Verdict:
-    """S&P ends with the highest accuracy of all methods but CBP."""
-    return ends_above(frame, "S&P", ("BP", "L2", *WORSE))
-
-
-@claim("sp-loses-almost-nothing", "Section 5, Figure 4a")
-def sp_loses_little(frame: pd.DataFrame) -> Verdict:
-    """S&P has almost no drop: less than a quarter of BP's."""
-    return below_share(_accuracy(frame, "S&P").drop, _accuracy(frame, "BP").drop, 0.25, "loss of S&P")
-
-
-@claim("sp-loses-something", "Section 5")
-def sp_loses_some(frame: pd.DataFrame) -> Verdict:
-    """Even S&P ends a little below its best."""
-    return above(_accuracy(frame, "S&P").drop, what="S&P, best bin less last bin")
-
-
-@claim("l2-and-sp-lose-less", "Section 5")
-def shrinking_loses_less(frame: pd.DataFrame) -> Verdict:
-    """L2 and S&P lose less plasticity than BP."""
-    return for_each(SHRINKING, lambda method: _loses_more(frame, "BP", method))
-
-
-@claim("no-known-method-keeps-plasticity", "Section 5, Section 6, Figure 6a")
-def all_known_lose(frame: pd.DataFrame) -> Verdict:
-    """All methods but CBP end below their best."""
-    return for_each(
-        OTHERS, lambda method: above(_accuracy(frame, method).drop, what=f"{method}, best bin less last bin")
-    )
-
-
-@claim("dropout-norm-adam-lose-more", "Section 5")
-def others_lose_more(frame: pd.DataFrame) -> Verdict:
-    """Dropout, online normalisation and Adam lose more plasticity than BP."""
-    return for_each(WORSE, lambda method: _loses_more(frame, method, "BP"))
-
-
-@claim("adam-loses-most", "Section 5")
-def adam_loses_most(frame: pd.DataFrame) -> Verdict:
-    """Adam's loss is the largest of all methods."""
-    return for_each(ALL_BUT_ADAM, lambda method: _loses_more(frame, "Adam", method))
-
-
-@claim("weights-grow-unless-held", "Figure 4b (left), Figure 6b (left)")
-def weights_grow(frame: pd.DataFrame) -> Verdict:
-    """Weights grow with BP, dropout, online normalisation and Adam."""
-    return _all_move(frame, "weight_magnitude", ("BP", *WORSE), above)
-
-
-@claim("l2-and-sp-hold-weights", "Section 5, Figure 4b (left)")
-def shrinking_holds_weights(frame: pd.DataFrame) -> Verdict:
-    """With L2 and S&P weights do not keep growing: over the second half by less than a tenth of BP's growth."""
-    return _hold_weights(frame, SHRINKING)
-
-
-@claim("dead-units-grow", "Figure 4b (centre), Figure 6b (centre)")
-def dead_units_grow(frame: pd.DataFrame) -> Verdict:
-    """The share of dead units grows with all methods but CBP."""
-    return _all_move(frame, "dead_units", OTHERS, above)
-
-
-@claim("sp-fewer-dead-than-bp", "Section 5, Figure 4b (centre)")
-def sp_has_fewer_dead(frame: pd.DataFrame) -> Verdict:
-    """S&P ends with fewer dead units than BP."""
-    return ends_above(frame, "BP", "S&P", "dead_units")
-
-
-@claim("rank-falls", "Figure 4b (right), Figure 6b (right)")
-def rank_falls(frame: pd.DataFrame) -> Verdict:
-    """The effective rank falls over time with all methods."""
-    return _all_move(frame, "effective_rank", (*OTHERS, "CBP"), below)
+_add_comparisons("""
+- l2-and-sp-end-above-bp | Figure 4a | L2 and S&P end with a higher accuracy than BP. |
+  accuracy.last: L2, S&P > BP
+- dropout-norm-adam-end-below-bp | Section 5, Figure 4a | Dropout, online normalisation and Adam end with a lower
+  accuracy than BP. |
+  accuracy.last: BP > Dropout, Online norm, Adam
+- sp-best-of-known-methods | Section 5 | S&P ends with the highest accuracy of all methods but CBP. |
+  accuracy.last: S&P > BP, L2, Dropout, Online norm, Adam
+- sp-loses-almost-nothing | Section 5, Figure 4a | S&P has almost no drop: less than a quarter of BP's. |
+  accuracy.drop: S&P < 0.25 BP
+- sp-loses-something | Section 5 | Even S&P ends a little below its best. |
+  accuracy.drop: S&P > 0
+- l2-and-sp-lose-less | Section 5 | L2 and S&P lose less plasticity than BP. |
+  accuracy.drop: BP > L2, S&P
+- no-known-method-keeps-plasticity | Section 5, Section 6, Figure 6a | All methods but CBP end below their best. |
+  accuracy.drop: BP, L2, S&P, Dropout, Online norm, Adam > 0
+- dropout-norm-adam-lose-more | Section 5 | Dropout, online normalisation and Adam lose more plasticity than BP. |
+  accuracy.drop: Dropout, Online norm, Adam > BP
+- adam-loses-most | Section 5 | Adam's loss is the largest of all methods. |
+  accuracy.drop: Adam > BP, L2, S&P, Dropout, Online norm, CBP
+- weights-grow-unless-held | Figure 4b (left), Figure 6b (left) | Weights grow with BP, dropout, online normalisation
+  and Adam. |
+  weight_magnitude.growth: BP, Dropout, Online norm, Adam > 0
+- l2-and-sp-hold-weights | Section 5, Figure 4b (left) | With L2 and S&P weights do not keep growing: over the second
+  half by less than a tenth of BP's growth. |
+  weight_magnitude.late_growth: L2, S&P < 0.1 BP
+- dead-units-grow | Figure 4b (centre), Figure 6b (centre) | The share of dead units grows with all methods but CBP. |
+  dead_units.growth: BP, L2, S&P, Dropout, Online norm, Adam > 0
+- sp-fewer-dead-than-bp | Section 5, Figure 4b (centre) | S&P ends with fewer dead units than BP. |
+  dead_units.last: BP > S&P
+- rank-falls | Figure 4b (right), Figure 6b (right) | The effective rank falls over time with all methods. |
+  effective_rank.growth: BP, L2, S&P, Dropout, Online norm, Adam, CBP < 0
+""")
 
 
 @claim("dropout-and-sp-rank-settles", "Figure 4b (right)", scale="paper")
@@ -178,17 +123,13 @@ def rank_settles(frame: pd.DataFrame) -> Verdict:
     return for_each(["Dropout", "S&P"], check)
 
 
-@claim("l2-trades-correlates", "Section 5")
-def l2_trades_correlates(frame: pd.DataFrame) -> Verdict:
-    """L2 ends with smaller weights than BP, but with more dead units and a lower effective rank."""
-    weights, dead = ends_above(frame, "BP", "L2", "weight_magnitude"), ends_above(frame, "L2", "BP", "dead_units")
-    return all_of([weights, dead, ends_above(frame, "BP", "L2", "effective_rank")])
-
-
-@claim("sp-rank-between-l2-and-bp", "Section 5")
-def sp_rank_between(frame: pd.DataFrame) -> Verdict:
-    """The effective rank of S&P ends below BP's and above L2's."""
-    return all_of([ends_above(frame, "BP", "S&P", "effective_rank"), ends_above(frame, "S&P", "L2", "effective_rank")])
+_add_comparisons("""
+- l2-trades-correlates | Section 5 | L2 ends with smaller weights than BP, but with more dead units and a lower
+  effective rank. |
+  weight_magnitude.last: BP > L2; dead_units.last: L2 > BP; effective_rank.last: BP > L2
+- sp-rank-between-l2-and-bp | Section 5 | The effective rank of S&P ends below BP's and above L2's. |
+  effective_rank.last: BP > S&P; effective_rank.last: S&P > L2
+""")
 
 
 @claim("dropout-correlates-like-bp", "Section 5")
@@ -203,10 +144,10 @@ def dropout_like_bp(frame: pd.DataFrame) -> Verdict:
     return for_each(["effective_rank", "weight_magnitude", "dead_units"], check)
 
 
-@claim("dropout-loses-more-than-bp", "Section 5")
-def dropout_loses_more(frame: pd.DataFrame) -> Verdict:
-    """Dropout loses more plasticity than BP."""
-    return _loses_more(frame, "Dropout", "BP")
+_add_comparisons("""
+- dropout-loses-more-than-bp | Section 5 | Dropout loses more plasticity than BP. |
+  accuracy.drop: Dropout > BP
+""")
 
 
 @claim("dropout-only-harms", "Section 5")
@@ -214,7 +155,7 @@ def dropout_harms(frame: pd.DataFrame) -> Verdict:
     """Dropout lowers accuracy: over all tasks, and at the end."""
     means = (_accuracy(frame, method).mean for method in ("BP", "Dropout"))
     overall = above(*means, what="accuracy of BP less Dropout over all tasks")
-    return all_of([overall, ends_above(frame, "BP", "Dropout")])
+    return all_of([overall, compare(frame, "accuracy.last: BP > Dropout")])
 
 
 @claim("norm-starts-better", "Section 5")
@@ -224,10 +165,10 @@ def norm_starts_better(frame: pd.DataFrame) -> Verdict:
     return above(*first, what="Online norm less BP in the first bin")
 
 
-@claim("norm-ends-worse", "Section 5")
-def norm_ends_worse(frame: pd.DataFrame) -> Verdict:
-    """Online normalisation has a lower accuracy than BP on late tasks."""
-    return ends_above(frame, "BP", "Online norm")
+_add_comparisons("""
+- norm-ends-worse | Section 5 | Online normalisation has a lower accuracy than BP on late tasks. |
+  accuracy.last: BP > Online norm
+""")
 
 
 @claim("norm-drops-more-sharply", "Section 5")
@@ -247,11 +188,11 @@ def norm_better_at_first(frame: pd.DataFrame) -> Verdict:
     )
 
 
-@claim("norm-correlates-worse-at-last", "Section 5")
-def norm_worse_at_last(frame: pd.DataFrame) -> Verdict:
-    """On late tasks BP has the higher effective rank, and online normalisation more dead units."""
-    dead = ends_above(frame, "Online norm", "BP", "dead_units")
-    return all_of([dead, ends_above(frame, "BP", "Online norm", "effective_rank")])
+_add_comparisons("""
+- norm-correlates-worse-at-last | Section 5 | On late tasks BP has the higher effective rank, and online normalisation
+  more dead units. |
+  dead_units.last: Online norm > BP; effective_rank.last: BP > Online norm
+""")
 
 
 @claim("norm-dies-after-200-tasks", "Figure 4b (centre)", scale="paper")
@@ -263,11 +204,10 @@ def norm_dies_late(frame: pd.DataFrame) -> Verdict:
     return all_of([below(early, 0.01, "dead units over the first 200 tasks"), later])
 
 
-@claim("adam-scores-poorly", "Section 5")
-def adam_scores_poorly(frame: pd.DataFrame) -> Verdict:
-    """Adam ends with more dead units, larger weights and a lower effective rank than BP."""
-    larger = [ends_above(frame, "Adam", "BP", metric) for metric in ("dead_units", "weight_magnitude")]
-    return all_of([*larger, ends_above(frame, "BP", "Adam", "effective_rank")])
+_add_comparisons("""
+- adam-scores-poorly | Section 5 | Adam ends with more dead units, larger weights and a lower effective rank than BP. |
+  dead_units.last: Adam > BP; weight_magnitude.last: Adam > BP; effective_rank.last: BP > Adam
+""")
 
 
 @claim("adam-rank-falls-furthest", "Section 5, Figure 4b (right)")
@@ -296,39 +236,22 @@ def cbp_keeps_its_level(frame: pd.DataFrame) -> Verdict:
     return above(_accuracy(frame, "CBP").growth, -0.005, "CBP, last bin less first bin")
 
 
-@claim("cbp-does-not-degrade", "Section 6, Figure 6a")
-def cbp_does_not_degrade(frame: pd.DataFrame) -> Verdict:
-    """CBP does not degrade: its drop from its best is less than a tenth of BP's."""
-    return below_share(_accuracy(frame, "CBP").drop, _accuracy(frame, "BP").drop, 0.1, "loss of CBP")
-
-
-@claim("cbp-best", "Section 6, Figure 6a")
-def cbp_ends_highest(frame: pd.DataFrame) -> Verdict:
-    """CBP ends with the highest accuracy of all methods."""
-    return ends_above(frame, "CBP", OTHERS)
-
-
-@claim("cbp-and-sp-two-best", "Section 6")
-def cbp_and_sp_end_highest(frame: pd.DataFrame) -> Verdict:
-    """CBP and S&P end with the two highest accuracies."""
-    return ends_above(frame, ("CBP", "S&P"), ("BP", "L2", *WORSE))
-
-
-@claim("small-weights-perform-best", "Section 6, Figure 6b")
-def small_weights_end_highest(frame: pd.DataFrame) -> Verdict:
-    """The three methods that hold their weights (L2, S&P, CBP) end with the three highest accuracies."""
-    return ends_above(frame, (*SHRINKING, "CBP"), ("BP", *WORSE))
-
-
-@claim("randomness-helps", "Section 6")
-def randomness_helps(frame: pd.DataFrame) -> Verdict:
-    """S&P and CBP end with a higher accuracy, a higher effective rank and fewer dead units than L2."""
-
-    def check(method: str) -> Verdict:
-        higher = [ends_above(frame, method, "L2", metric) for metric in ("accuracy", "effective_rank")]
-        return all_of([*higher, ends_above(frame, "L2", method, "dead_units")])
-
-    return for_each(["S&P", "CBP"], check)
+_add_comparisons("""
+- cbp-does-not-degrade | Section 6, Figure 6a | CBP does not degrade: its drop from its best is less than a tenth of
+  BP's. |
+  accuracy.drop: CBP < 0.1 BP
+- cbp-best | Section 6, Figure 6a | CBP ends with the highest accuracy of all methods. |
+  accuracy.last: CBP > BP, L2, S&P, Dropout, Online norm, Adam
+- cbp-and-sp-two-best | Section 6 | CBP and S&P end with the two highest accuracies. |
+  accuracy.last: CBP, S&P > BP, L2, Dropout, Online norm, Adam
+- small-weights-perform-best | Section 6, Figure 6b | The three methods that hold their weights (L2, S&P, CBP) end with
+  the three highest accuracies. |
+  accuracy.last: L2, S&P, CBP > BP, Dropout, Online norm, Adam
+- randomness-helps | Section 6 | S&P and CBP end with a higher accuracy, a higher effective rank and fewer dead units
+  than L2. |
+  accuracy.last: S&P > L2; effective_rank.last: S&P > L2; dead_units.last: L2 > S&P; accuracy.last: CBP > L2;
+  effective_rank.last: CBP > L2; dead_units.last: L2 > CBP
+""")
 
 
 @claim("cbp-has-no-dead-units", "Section 6, Figure 6b (centre)")
@@ -337,22 +260,15 @@ def cbp_has_no_dead_units(frame: pd.DataFrame) -> Verdict:
     return below(trend(frame, "dead_units", method="CBP").highest, 0.01, "dead units of CBP in the worst bin")
 
 
-@claim("cbp-fewest-dead-units", "Section 6, Figure 6b (centre)")
-def cbp_has_fewest_dead(frame: pd.DataFrame) -> Verdict:
-    """CBP ends with fewer dead units than any other method."""
-    return ends_above(frame, OTHERS, "CBP", "dead_units")
-
-
-@claim("cbp-holds-weights", "Section 6, Figure 6b (left)")
-def cbp_holds_weights(frame: pd.DataFrame) -> Verdict:
-    """With CBP weights do not keep growing: over the second half by less than a tenth of BP's growth."""
-    return _hold_weights(frame, ["CBP"])
-
-
-@claim("cbp-higher-rank", "Section 6, Figure 6b (right)")
-def cbp_has_higher_rank(frame: pd.DataFrame) -> Verdict:
-    """CBP ends with a higher effective rank than BP and S&P."""
-    return ends_above(frame, "CBP", ("BP", "S&P"), "effective_rank")
+_add_comparisons("""
+- cbp-fewest-dead-units | Section 6, Figure 6b (centre) | CBP ends with fewer dead units than any other method. |
+  dead_units.last: BP, L2, S&P, Dropout, Online norm, Adam > CBP
+- cbp-holds-weights | Section 6, Figure 6b (left) | With CBP weights do not keep growing: over the second half by less
+  than a tenth of BP's growth. |
+  weight_magnitude.late_growth: CBP < 0.1 BP
+- cbp-higher-rank | Section 6, Figure 6b (right) | CBP ends with a higher effective rank than BP and S&P. |
+  effective_rank.last: CBP > BP, S&P
+""")
 
 
 @claim("one-unit-every-five-examples", "Section 6", scale="paper")
@@ -362,41 +278,19 @@ def one_unit_every_five_examples(frame: pd.DataFrame) -> Verdict:
     return near(replaced, 0.2, 0.01, "units replaced in a layer for each example at rate 1e-4")
 
 
-unchecked = (
-    Unchecked(
-        "Dropout does badly for a reason that neither weights nor dead units nor rank show.",
-        "Section 5",
-        "A statement about explanations; what can be checked of it is dropout-correlates-like-bp and "
-        "dropout-loses-more-than-bp.",
-    ),
-    Unchecked(
-        "S&P still has a high share of dead units.",
-        "Section 5",
-        "High has no number; dead-units-grow and cbp-fewest-dead-units say what can be said.",
-    ),
-    Unchecked(
-        "Adam mostly loses more than SGD whatever the activation function.",
-        "Section 5",
-        "It is about slowly-changing regression; see scr-activations.",
-    ),
-    Unchecked(
-        "Other settings of these methods show the same pattern, at best with slightly better accuracy.",
-        "Section 5",
-        "One setting of each runs here; see mnist-sensitivity.",
-    ),
-    Unchecked(
-        "A network learns quickly because its weights stay small; CBP leads because its units stay alive and diverse.",
-        "Section 6, Figure 6b",
-        "Explanations: these runs show what goes together, not what causes what.",
-    ),
-    Unchecked(
-        "CBP alone does well by all three measures at once.",
-        "Figure 6b",
-        "The paper draws no line between well and badly; the single comparisons are claims.",
-    ),
-    Unchecked(
-        "With CBP nothing of plasticity is lost, however long it learns.",
-        "Abstract, Section 6",
-        "No number of tasks can show it; cbp-does-not-degrade says it for the tasks that were run.",
-    ),
-)
+unchecked = not_checked("""
+- Dropout does badly for a reason that neither weights nor dead units nor rank show. | Section 5 | A statement about
+  explanations; what can be checked of it is dropout-correlates-like-bp and dropout-loses-more-than-bp.
+- S&P still has a high share of dead units. | Section 5 | High has no number; dead-units-grow and cbp-fewest-dead-units
+  say what can be said.
+- Adam mostly loses more than SGD whatever the activation function. | Section 5 | It is about slowly-changing
+  regression; see scr-activations.
+- Other settings of these methods show the same pattern, at best with slightly better accuracy. | Section 5 | One
+  setting of each runs here; see mnist-sensitivity.
+- A network learns quickly because its weights stay small; CBP leads because its units stay alive and diverse. |
+  Section 6, Figure 6b | Explanations: these runs show what goes together, not what causes what.
+- CBP alone does well by all three measures at once. | Figure 6b | The paper draws no line between well and badly; the
+  single comparisons are claims.
+- With CBP nothing of plasticity is lost, however long it learns. | Abstract, Section 6 | No number of tasks can show
+  it; cbp-does-not-degrade says it for the tasks that were run.
+""")

@@ -15,10 +15,10 @@ import pandas as pd
 from neoteny.experiments.mnist import settings as learners
 from neoteny.experiments.mnist.charts import draw_correlates, draw_over_tasks
 from neoteny.experiments.mnist.claims import claims, unchecked
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import assume, pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.suite.sweep import Assumption, Sweep
+from neoteny.suite.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -47,30 +47,22 @@ RULE = (
     "The paper shows the setting with the best mean accuracy of a first ten runs (Appendix A), and its text does not "
     "say which that was. We take the middle one of three; mnist-sensitivity checks whether it is the best of them."
 )
-CHOSEN = (
-    Assumption("strength of L2 and of the shrinking in shrink and perturb", "1e-4", RULE),
-    Assumption("amount of noise in shrink and perturb", "standard deviation 1e-5", RULE),
-    Assumption(
-        "step size of Adam",
-        "5e-5",
-        f"{RULE} Appendix A also gives all algorithms a step size of 0.003, but Section 5 varies that of Adam.",
-    ),
-    Assumption(
-        "replacement rate of continual backpropagation",
-        "1e-4",
-        "The rate of the text's example, one unit in each layer every five examples; which of its three rates the "
-        "comparison of methods shows is not said.",
-    ),
-)
+CHOSEN = assume(f"""
+- strength of L2 and of the shrinking in shrink and perturb | 1e-4 | {RULE}
+- amount of noise in shrink and perturb | standard deviation 1e-5 | {RULE}
+- step size of Adam | 5e-5 | {RULE} Appendix A also gives all algorithms a step size of 0.003, but Section 5 varies that
+  of Adam.
+- replacement rate of continual backpropagation | 1e-4 | The rate of the text's example, one unit in each layer every
+  five examples; which of its three rates the comparison of methods shows is not said.
+""")
 SMALLER = (
     learners.SMALLER,
-    Assumption(
-        "strength of L2, noise and replacement rate at this scale",
-        "as the settings say",
-        "Larger than the paper's, to do about as much over shorter tasks: at the laptop scale weights shrink by 1% "
-        "over a task, in the paper by 2%, and each unit is replaced once on average, there six times. A still stronger "
-        "L2 has a higher accuracy with such short tasks; see mnist-sensitivity.",
-    ),
+    *assume("""
+- strength of L2, noise and replacement rate at this scale | as the settings say | Larger than the paper's, to do about
+  as much over shorter tasks: at the laptop scale weights shrink by 1% over a task, in the paper by 2%, and each unit is
+  replaced once on average, there six times. A still stronger L2 has a higher accuracy with such short tasks; see
+  mnist-sensitivity.
+"""),
 )
 
 
@@ -99,15 +91,9 @@ def sweep(scale: str) -> Sweep:
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """Accuracy of all methods over tasks, then the three correlates."""
-
-    def name(row: pd.Series) -> str:
-        return str(row["method"])
-
-    order = sweep(scale_of(frame)).settings
-    return [
-        draw_over_tasks(frame, "accuracy", name, order, title="Online accuracy of seven methods"),
-        *draw_correlates(frame, name, order, group="What changes in the networks"),
-    ]
+    shared = (lambda row: str(row["method"]), sweep(scale_of(frame)).settings)
+    accuracy = draw_over_tasks(frame, "accuracy", *shared, title="Online accuracy of seven methods")
+    return [accuracy, *draw_correlates(frame, *shared, group="What changes in the networks")]
 
 
 __all__ = ["claims", "figure", "sweep", "unchecked"]

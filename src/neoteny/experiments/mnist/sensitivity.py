@@ -11,29 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
 import pandas as pd
 
 from neoteny.experiments.mnist import settings as learners
 from neoteny.experiments.mnist.charts import draw_over_tasks, short
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import assume, not_checked, pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import (
-    Claims,
-    Unchecked,
-    Verdict,
-    above,
-    agrees,
-    all_of,
-    any_of,
-    below_share,
-    differs,
-    for_each,
-)
+from neoteny.report.claim import Claims, Verdict, above, agrees, all_of, any_of, below_share, differs, for_each
 from neoteny.report.trends import Trend, trend
-from neoteny.suite.sweep import Assumption, Setting, Sweep
+from neoteny.suite.sweep import Setting, Sweep
 
 POINT = 0.01
 """A percentage point of accuracy."""
@@ -71,14 +61,11 @@ SIZES = {
     ),
     "paper": Size(PermutedMNIST(), 2000, 10, norm_runs=3, cbp_runs=30, stack_size=30),
 }
-CHOSEN = (
-    Assumption(
-        "three pairs of decay rates of online normalisation",
-        "0.99 and 0.9, 0.999 and 0.99, 0.9999 and 0.999",
-        "The paper names two rates and gives no values; the middle pair is the default of online normalisation's own "
-        "authors, the others forget ten times sooner and ten times later.",
-    ),
-)
+CHOSEN = assume("""
+- three pairs of decay rates of online normalisation | 0.99 and 0.9, 0.999 and 0.99, 0.9999 and 0.999 | The paper names
+  two rates and gives no values; the middle pair is the default of online normalisation's own authors, the others
+  forget ten times sooner and ten times later.
+""")
 
 
 def sweep(scale: str) -> Sweep:
@@ -102,14 +89,14 @@ def sweep(scale: str) -> Sweep:
 
 
 VARIED = {
-    "L2": ("L2 regularisation", ("l2",), "L2"),
-    "S&P": ("Shrink and perturb", ("noise_std",), "S&P, noise"),
-    "Dropout": ("Dropout", ("dropout",), "Dropout"),
-    "Online norm": ("Online normalisation", ("forward_decay", "backward_decay"), "Online norm"),
-    "Adam": ("Adam", ("step_size",), "Adam"),
-    "CBP": ("Continual backpropagation", ("replacement_rate",), "CBP"),
+    "L2": ("L2 regularisation", "l2", ("l2",), "L2"),
+    "S&P": ("Shrink and perturb", "noise_std", ("noise_std",), "S&P, noise"),
+    "Dropout": ("Dropout", "dropout", ("dropout",), "Dropout"),
+    "Online norm": ("Online normalisation", "decay", ("forward_decay", "backward_decay"), "Online norm"),
+    "Adam": ("Adam", "adam_step_size", ("step_size",), "Adam"),
+    "CBP": ("Continual backpropagation", "replacement_rate", ("replacement_rate",), "CBP"),
 }
-"""For each method its panel's title, the columns that vary in it, and what the legend says before their values."""
+"""Each method's title, the values of `Size` that it tries, their columns, and what the legend says before them."""
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
@@ -119,7 +106,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
         draw_over_tasks(
             frame[frame["method"].isin([method, "BP"])], "accuracy", name_setting, order, title, group, dashed="BP"
         )
-        for method, (title, _, _) in VARIED.items()
+        for method, (title, *_) in VARIED.items()
     ]
 
 
@@ -127,7 +114,7 @@ def name_setting(row: pd.Series) -> str:
     """What the legend says: the method, and the values that vary in it."""
     if row["method"] not in VARIED:
         return str(row["method"])
-    _, columns, word = VARIED[str(row["method"])]
+    *_, columns, word = VARIED[str(row["method"])]
     return f"{word} {' and '.join(short(float(row[column])) for column in columns)}"
 
 
@@ -137,17 +124,9 @@ claim = claims.add
 
 def _trends(frame: pd.DataFrame, method: str) -> list[Trend]:
     """Accuracy of a method's settings in ascending order; empty trends for those without results."""
-    size = SIZES[scale_of(frame)]
-    values = {
-        "L2": size.l2,
-        "S&P": size.noise_std,
-        "Dropout": size.dropout,
-        "Online norm": size.decay,
-        "Adam": size.adam_step_size,
-        "CBP": size.replacement_rate,
-    }[method]
-    columns = VARIED[method][1]
-    pairs = (value if isinstance(value, tuple) else (value,) for value in values)
+    _, values, columns, _ = VARIED[method]
+    tried = getattr(SIZES[scale_of(frame)], values)
+    pairs = (value if isinstance(value, tuple) else (value,) for value in tried)
     return [trend(frame, "accuracy", method=method, **dict(zip(columns, pair, strict=True))) for pair in pairs]
 
 
@@ -203,32 +182,16 @@ def _is_best(frame: pd.DataFrame, method: str, best: int = 1) -> Verdict:
     )
 
 
-@claim("least-dropout-best", "Section 5", scale="paper")
-def least_dropout_best(frame: pd.DataFrame) -> Verdict:
-    """Dropout is best at the lowest of the three probabilities, 0.01."""
-    return _is_best(frame, "Dropout", 0)
-
-
-@claim("middle-dropout-best", "Appendix A", scale="paper")
-def middle_dropout_best(frame: pd.DataFrame) -> Verdict:
-    """Dropout is best at the middle one of the three probabilities, 0.03."""
-    return _is_best(frame, "Dropout")
-
-
 def _dropout_like_bp(frame: pd.DataFrame, level: int) -> Verdict:
     return agrees(_trends(frame, "Dropout")[level].last, _bp(frame).last, POINT, "Dropout less BP in the last bin")
 
 
-@claim("least-dropout-like-bp", "Section 5", scale="paper")
-def least_dropout_like_bp(frame: pd.DataFrame) -> Verdict:
-    """With probability 0.01 dropout ends as BP does, within a point."""
-    return _dropout_like_bp(frame, 0)
-
-
-@claim("middle-dropout-like-bp", "Appendix A", scale="paper")
-def middle_dropout_like_bp(frame: pd.DataFrame) -> Verdict:
-    """With probability 0.03 dropout ends as BP does, within a point."""
-    return _dropout_like_bp(frame, 1)
+for _level, _name, _which, _source in ((0, "least", "lowest", "Section 5"), (1, "middle", "middle one", "Appendix A")):
+    _words = f"Dropout is best at the {_which} of the three probabilities, {SIZES['paper'].dropout[_level]:g}."
+    claim(f"{_name}-dropout-best", _source, _words, "paper")(partial(_is_best, method="Dropout", best=_level))
+for _level, _name, _source in ((0, "least", "Section 5"), (1, "middle", "Appendix A")):
+    _words = f"With probability {SIZES['paper'].dropout[_level]:g} dropout ends as BP does, within a point."
+    claim(f"{_name}-dropout-like-bp", _source, _words, "paper")(partial(_dropout_like_bp, level=_level))
 
 
 @claim("norm-rates-move-peak", "Section 5, Figure A.8")
@@ -271,27 +234,19 @@ def _narrow_range(frame: pd.DataFrame, method: str) -> Verdict:
     return all_of([less, any_of([above(drop, plain, f"loss of {method} less BP") for drop in drops])])
 
 
-@claim("l2-narrow-range", "Section 5")
-def l2_narrow_range(frame: pd.DataFrame) -> Verdict:
-    """L2 loses less than BP at some strength and more than BP at another."""
-    return _narrow_range(frame, "L2")
-
-
-@claim("sp-narrow-range", "Section 5")
-def sp_narrow_range(frame: pd.DataFrame) -> Verdict:
-    """S&P loses less than BP with some noise and more than BP with another."""
-    return _narrow_range(frame, "S&P")
-
-
-def _middle_is_best(name: str, method: str, what: str) -> None:
-    statement = f"The middle {what}, which the comparison of methods takes, has the best mean accuracy."
-    claim(name, "Section 5, Appendix A", statement, "paper")(lambda frame: _is_best(frame, method))
-
-
-_middle_is_best("middle-l2-best", "L2", "strength of L2")
-_middle_is_best("middle-noise-best", "S&P", "amount of noise of S&P")
-_middle_is_best("middle-norm-pair-best", "Online norm", "pair of decay rates of online normalisation")
-_middle_is_best("middle-adam-step-best", "Adam", "step size of Adam")
+for _name, _method, _words in (
+    ("l2", "L2", "L2 loses less than BP at some strength and more than BP at another."),
+    ("sp", "S&P", "S&P loses less than BP with some noise and more than BP with another."),
+):
+    claim(f"{_name}-narrow-range", "Section 5", _words)(partial(_narrow_range, method=_method))
+for _name, _method, _what in (
+    ("l2", "L2", "strength of L2"),
+    ("noise", "S&P", "amount of noise of S&P"),
+    ("norm-pair", "Online norm", "pair of decay rates of online normalisation"),
+    ("adam-step", "Adam", "step size of Adam"),
+):
+    _words = f"The middle {_what}, which the comparison of methods takes, has the best mean accuracy."
+    claim(f"middle-{_name}-best", "Section 5, Appendix A", _words, "paper")(partial(_is_best, method=_method))
 
 
 @claim("cbp-good-at-all-rates", "Section 6, Figure 6a")
@@ -322,21 +277,12 @@ def cbp_least_sensitive(frame: pd.DataFrame) -> Verdict:
     )
 
 
-unchecked = (
-    Unchecked(
-        "Other values of the hyperparameters follow a similar trend.",
-        "Appendix A",
-        "The paper names no others; these are the three that it shows.",
-    ),
-    Unchecked(
-        "The setting that the comparison shows has the best mean accuracy of all tried, with each method but dropout.",
-        "Section 5, Appendix A",
-        "The text names neither what was tried nor what is shown. The claims on middle settings (middle-l2-best and "
-        "those after it) say whether what mnist-methods takes is the best of three.",
-    ),
-    Unchecked(
-        "With other decay rates online normalisation gets to its best slightly sooner or later.",
-        "Section 5",
-        "Where the best lies is checked (norm-rates-move-peak); how fast it is reached has no other measure.",
-    ),
-)
+unchecked = not_checked("""
+- Other values of the hyperparameters follow a similar trend. | Appendix A | The paper names no others; these are the
+  three that it shows.
+- The setting that the comparison shows has the best mean accuracy of all tried, with each method but dropout. |
+  Section 5, Appendix A | The text names neither what was tried nor what is shown. The claims on middle settings
+  (middle-l2-best and those after it) say whether what mnist-methods takes is the best of three.
+- With other decay rates online normalisation gets to its best slightly sooner or later. | Section 5 | Where the best
+  lies is checked (norm-rates-move-peak); how fast it is reached has no other measure.
+""")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neoteny.experiments.scales import CBP_COUNT
+from neoteny.experiments.scales import CBP_COUNT, assume
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.nets import MLP
 from neoteny.suite.sweep import Assumption, Network, Setting, network
@@ -62,47 +62,28 @@ def cbp(width: int, step_size: float, replacement_rate: float) -> Setting:
     return Setting("CBP", layers(width), (SGD(step_size), ContinualBackprop(replacement_rate)), details)
 
 
-SMALLER = Assumption(
-    "network, tasks, step size and strengths at this scale",
-    "as the settings say",
-    "Narrow networks lose plasticity sooner, and the number of tasks matters more than their length; with a larger "
-    "step size it happens within minutes.",
-)
-RUNS_CHOSEN = Assumption(
-    "number of runs",
-    "30",
-    "The paper gives none for this experiment; Section 7 speaks of thirty or more for every method.",
-)
-SHARED_CHOSEN = (
-    Assumption(
-        "initial weights and biases",
-        "Kaiming uniform, with ReLU's gain in hidden layers and gain 1 in the output layer; biases zero",
-        "The paper names Kaiming's distribution and no more; the output layer is linear, which gives its gain.",
-    ),
-    Assumption("scale of the pixels", "0 to 1", "The paper does not say; a byte's share of 255 is the common form."),
-)
+SMALLER, RUNS_CHOSEN = assume("""
+- network, tasks, step size and strengths at this scale | as the settings say | Narrow networks lose plasticity sooner,
+  and the number of tasks matters more than their length; with a larger step size it happens within minutes.
+- number of runs | 30 | The paper gives none for this experiment; Section 7 speaks of thirty or more for every method.
+""")
+SHARED_CHOSEN = assume("""
+- initial weights and biases | Kaiming uniform, with ReLU's gain in hidden layers and gain 1 in the output layer;
+  biases zero | The paper names Kaiming's distribution and no more; the output layer is linear, which gives its gain.
+- scale of the pixels | 0 to 1 | The paper does not say; a byte's share of 255 is the common form.
+""")
 """Of all experiments on this problem, at any scale."""
-METHODS_CHOSEN = (
-    *SHARED_CHOSEN,
-    Assumption(
-        "noise of shrink and perturb",
-        "its amounts are standard deviations; it is added to weights and biases after every update",
-        "The paper speaks of a variance; but with a variance of 1e-6, its least amount, the noise of one task (60,000 "
-        "updates) would add up to several times the spread of the initial weights.",
-    ),
-    Assumption(
-        "accuracy of dropout",
-        "of the outputs from which it learns, with units dropped",
-        "The paper does not say; without dropped units each example would have to pass the network once more.",
-    ),
-    Assumption(
-        "decay rate and maturity threshold of continual backpropagation",
-        "0.99 and 100",
-        "The paper gives neither for this problem; these are the examples beside its algorithm, and 100 is its "
-        "threshold on Continual ImageNet too. Beside the version for Adam its example is 1,000.",
-    ),
-    CBP_COUNT,
-)
+_METHODS = assume("""
+- noise of shrink and perturb | its amounts are standard deviations; it is added to weights and biases after every
+  update | The paper speaks of a variance; but with a variance of 1e-6, its least amount, the noise of one task (60,000
+  updates) would add up to several times the spread of the initial weights.
+- accuracy of dropout | of the outputs from which it learns, with units dropped | The paper does not say; without
+  dropped units each example would have to pass the network once more.
+- decay rate and maturity threshold of continual backpropagation | 0.99 and 100 | The paper gives neither for this
+  problem; these are the examples beside its algorithm, and 100 is its threshold on Continual ImageNet too. Beside the
+  version for Adam its example is 1,000.
+""")
+METHODS_CHOSEN = (*SHARED_CHOSEN, *_METHODS, CBP_COUNT)
 """Of the experiments with all methods, at any scale."""
 NORM_DECAY_CHOSEN = Assumption(
     "decay rates of online normalisation",

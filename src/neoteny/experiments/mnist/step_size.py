@@ -7,7 +7,7 @@ layers. The `laptop` scale has narrow networks and short tasks, with which all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,10 +16,10 @@ import pandas as pd
 
 from neoteny.experiments.mnist.charts import draw_correlates, draw_over_tasks, short
 from neoteny.experiments.mnist.settings import CORRELATES, SHARED_CHOSEN, SMALLER, bp
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import not_checked, pick, scale_of, split_entries
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claim, Claims, Unchecked, Verdict, above, all_of, below, for_each, near
+from neoteny.report.claim import Claim, Claims, Verdict, above, all_of, below, for_each, near
 from neoteny.report.trends import Trend, trend
 from neoteny.suite.sweep import Sweep
 
@@ -47,15 +47,9 @@ def sweep(scale: str) -> Sweep:
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """Accuracy over tasks, then the three correlates."""
-
-    def name(row: pd.Series) -> str:
-        return f"step size {short(row['step_size'])}"
-
-    order = sweep(scale_of(frame)).settings
-    return [
-        draw_over_tasks(frame, "accuracy", name, order, title="Backpropagation at three step sizes"),
-        *draw_correlates(frame, name, order, group="What changes in the network"),
-    ]
+    shared = (lambda row: f"step size {short(row['step_size'])}", sweep(scale_of(frame)).settings)
+    accuracy = draw_over_tasks(frame, "accuracy", *shared, title="Backpropagation at three step sizes")
+    return [accuracy, *draw_correlates(frame, *shared, group="What changes in the network")]
 
 
 claims = Claims()
@@ -64,31 +58,70 @@ claim = claims.add
 
 def claims_at(step_sizes: Sequence[float]) -> tuple[Claim, ...]:
     """The claims about each step size, checked at these."""
-    return tuple(
-        replace(one, check=partial(one.check, step_sizes=step_sizes)) for one in claims if one.scale != "paper"
-    )
+    checks = [(one, partial(one.check, step_sizes=step_sizes)) for one in claims if one.scale != "paper"]
+    return tuple(replace(one, check=check) for one, check in checks)
 
 
 def _bp(frame: pd.DataFrame, metric: str, step_size: float) -> Trend:
     return trend(frame, metric, method="BP", step_size=step_size)
 
 
-@claim("rises-first", "Section 3, Figure 2b (left)")
-def rises_first(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
-    """At each step size accuracy first rises over tasks: some later twentieth of them is better than the first task."""
-    what = "best later bin less first task"
-    return for_each(
-        step_sizes, lambda size: above(_bp(frame, "accuracy", size).rise, what=f"step size {size:g}, {what}")
-    )
+def _add_at_each(text: str) -> None:
+    """Add claims that something is above or below 0 at each step size: "- name | source | statement | comparison"."""
+    for name, source, statement, comparison in split_entries(text):
+        claim(name, source, statement)(partial(_compare_at_each, *comparison.split()[:2]))
 
 
-@claim("falls-after", "Section 3, Figure 2b (left)")
-def falls_after(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
-    """At each step size accuracy ends below its best: plasticity is lost."""
-    what = "best bin less last bin"
-    return for_each(
-        step_sizes, lambda size: above(_bp(frame, "accuracy", size).drop, what=f"step size {size:g}, {what}")
-    )
+def _compare_at_each(
+    quantity: str, sign: str, frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES
+) -> Verdict:
+    metric, statistic = quantity.split(".")
+
+    def check(size: float) -> Verdict:
+        if statistic == "correlation":
+            value = _correlations(frame, metric, size)
+        else:
+            value = getattr(_bp(frame, metric, size), statistic)
+        return (above if sign == ">" else below)(value, what=f"step size {size:g}, {_EVIDENCE[statistic]}")
+
+    return for_each(step_sizes, check)
+
+
+_EVIDENCE = {
+    "rise": "best later bin less first task",
+    "drop": "best bin less last bin",
+    "growth": "last bin less first bin",
+    "late_growth": "last bin less middle bin",
+    "correlation": "correlation with accuracy",
+}
+
+
+def _correlations(frame: pd.DataFrame, metric: str, step_size: float) -> pd.Series:
+    """Correlation over bins, from the best bin on, of a measure with accuracy, for each run."""
+    accuracy, measure = _bp(frame, "accuracy", step_size), _bp(frame, metric, step_size)
+    start = min(accuracy.peak_bin, len(accuracy.bins) // 2)
+    values = {
+        seed: _correlate(accuracy.bins[seed].to_numpy()[start:], measure.bins[seed].to_numpy()[start:])
+        for seed in accuracy.bins.columns.intersection(measure.bins.columns)
+    }
+    return pd.Series(values, dtype=np.float64)
+
+
+def _correlate(first: np.ndarray, second: np.ndarray) -> float:
+    """Pearson's correlation; nan where either does not vary or the lengths differ (tasks left unmeasured)."""
+    if len(first) != len(second) or len(first) < 3:
+        return float("nan")
+    centred, other = first - first.mean(), second - second.mean()
+    scale = float(np.sqrt((centred**2).sum() * (other**2).sum()))
+    return float((centred * other).sum() / scale) if scale > 0 else float("nan")
+
+
+_add_at_each("""
+- rises-first | Section 3, Figure 2b (left) | At each step size accuracy first rises over tasks: some later twentieth
+  of them is better than the first task. | accuracy.rise > 0
+- falls-after | Section 3, Figure 2b (left) | At each step size accuracy ends below its best: plasticity is lost. |
+  accuracy.drop > 0
+""")
 
 
 @claim("falls-steadily", "Section 3, Figure 2b (left)")
@@ -104,27 +137,12 @@ def falls_steadily(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES
     return for_each(step_sizes, check)
 
 
-def _moves(metric: str, sign: int, late: bool = False) -> Callable[..., Verdict]:
-    """Whether a metric grows (sign 1) or falls (sign -1) over all tasks, or over the second half of them."""
-
-    def check(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
-        def at(step_size: float) -> Verdict:
-            measure = _bp(frame, metric, step_size)
-            growth = measure.late_growth if late else measure.growth
-            since = "middle" if late else "first"
-            return (above if sign > 0 else below)(growth, what=f"step size {step_size:g}, last bin less {since} bin")
-
-        return for_each(step_sizes, at)
-
-    return check
-
-
-claim("dead-units-grow", "Section 4, Figure 3 (left)", "The share of dead units grows at each step size.")(
-    _moves("dead_units", 1)
-)
-claim("dead-units-keep-growing", "Section 4", "Dead units keep becoming more: also over the second half of the tasks.")(
-    _moves("dead_units", 1, late=True)
-)
+_add_at_each("""
+- dead-units-grow | Section 4, Figure 3 (left) | The share of dead units grows at each step size. |
+  dead_units.growth > 0
+- dead-units-keep-growing | Section 4 | Dead units keep becoming more: also over the second half of the tasks. |
+  dead_units.late_growth > 0
+""")
 
 
 @claim("quarter-of-units-dead", "Section 4", scale="paper")
@@ -133,56 +151,22 @@ def quarter_dead(frame: pd.DataFrame) -> Verdict:
     return near(_bp(frame, "dead_units", 0.01).last, 0.25, 0.05, "share of dead units in the last bin")
 
 
-claim("weights-grow", "Section 4, Figure 3 (centre)", "The mean absolute weight grows at each step size.")(
-    _moves("weight_magnitude", 1)
-)
-claim("weights-keep-growing", "Section 4", "Weights keep growing: also over the second half of the tasks.")(
-    _moves("weight_magnitude", 1, late=True)
-)
-claim("rank-falls", "Section 4, Figure 3 (right)", "The effective rank of the hidden layers falls at each step size.")(
-    _moves("effective_rank", -1)
-)
-claim("rank-keeps-falling", "Section 4", "The effective rank keeps falling: also over the second half of the tasks.")(
-    _moves("effective_rank", -1, late=True)
-)
-
-
-def _goes_with_accuracy(metric: str, sign: int) -> Callable[..., Verdict]:
-    """Correlation over bins, from the best bin on, of a measure with accuracy, for each run."""
-
-    def check(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES) -> Verdict:
-        def at(step_size: float) -> Verdict:
-            accuracy, measure = _bp(frame, "accuracy", step_size), _bp(frame, metric, step_size)
-            start = min(accuracy.peak_bin, len(accuracy.bins) // 2)
-            values = {
-                seed: _correlate(accuracy.bins[seed].to_numpy()[start:], measure.bins[seed].to_numpy()[start:])
-                for seed in accuracy.bins.columns.intersection(measure.bins.columns)
-            }
-            what = f"step size {step_size:g}, correlation with accuracy"
-            return (above if sign > 0 else below)(pd.Series(values, dtype=np.float64), what=what)
-
-        return for_each(step_sizes, at)
-
-    return check
-
-
-def _correlate(first: np.ndarray, second: np.ndarray) -> float:
-    """Pearson's correlation; nan where either does not vary or the lengths differ (tasks left unmeasured)."""
-    if len(first) != len(second) or len(first) < 3:
-        return float("nan")
-    centred, other = first - first.mean(), second - second.mean()
-    scale = float(np.sqrt((centred**2).sum() * (other**2).sum()))
-    return float((centred * other).sum() / scale) if scale > 0 else float("nan")
-
-
-for _name, _measure, _sign, _which in (
-    ("dead-units-go-with-loss", "dead_units", -1, "more dead units"),
-    ("weights-go-with-loss", "weight_magnitude", -1, "larger weights"),
-    ("rank-goes-with-loss", "effective_rank", 1, "a lower effective rank"),
-):
-    claim(_name, "Section 4", f"While accuracy falls, tasks with {_which} are tasks with less accuracy.")(
-        _goes_with_accuracy(_measure, _sign)
-    )
+_add_at_each("""
+- weights-grow | Section 4, Figure 3 (centre) | The mean absolute weight grows at each step size. |
+  weight_magnitude.growth > 0
+- weights-keep-growing | Section 4 | Weights keep growing: also over the second half of the tasks. |
+  weight_magnitude.late_growth > 0
+- rank-falls | Section 4, Figure 3 (right) | The effective rank of the hidden layers falls at each step size. |
+  effective_rank.growth < 0
+- rank-keeps-falling | Section 4 | The effective rank keeps falling: also over the second half of the tasks. |
+  effective_rank.late_growth < 0
+- dead-units-go-with-loss | Section 4 | While accuracy falls, tasks with more dead units are tasks with less accuracy. |
+  dead_units.correlation < 0
+- weights-go-with-loss | Section 4 | While accuracy falls, tasks with larger weights are tasks with less accuracy. |
+  weight_magnitude.correlation < 0
+- rank-goes-with-loss | Section 4 | While accuracy falls, tasks with a lower effective rank are tasks with less
+  accuracy. | effective_rank.correlation > 0
+""")
 
 
 @claim("middle-step-size-best", "Appendix A", scale="paper")
@@ -194,25 +178,13 @@ def middle_step_size_best(frame: pd.DataFrame) -> Verdict:
     )
 
 
-unchecked = (
-    Unchecked(
-        "More dead units, larger weights and a lower effective rank each cause a part of the loss.",
-        "Section 4",
-        "These runs show that they go together; to show a cause one would have to change one of them alone.",
-    ),
-    Unchecked(
-        "The loss in permuted MNIST is of the same kind as that on Continual ImageNet.",
-        "Section 3",
-        "It compares two problems; see the claims of imagenet-bp.",
-    ),
-    Unchecked(
-        "After each task the network has found a solution of low rank, from which the next task starts.",
-        "Section 4",
-        "An explanation; the rank is measured before each task only, not before and after.",
-    ),
-    Unchecked(
-        "Accuracy falls dramatically at the moment of a task change.",
-        "Section 3",
-        "Accuracy is kept as a mean over each task, so that the moment of change is not seen.",
-    ),
-)
+unchecked = not_checked("""
+- More dead units, larger weights and a lower effective rank each cause a part of the loss. | Section 4 | These runs
+  show that they go together; to show a cause one would have to change one of them alone.
+- The loss in permuted MNIST is of the same kind as that on Continual ImageNet. | Section 3 | It compares two problems;
+  see the claims of imagenet-bp.
+- After each task the network has found a solution of low rank, from which the next task starts. | Section 4 | An
+  explanation; the rank is measured before each task only, not before and after.
+- Accuracy falls dramatically at the moment of a task change. | Section 3 | Accuracy is kept as a mean over each task,
+  so that the moment of change is not seen.
+""")

@@ -13,10 +13,10 @@ import pandas as pd
 
 from neoteny.experiments.mnist.charts import draw_over_tasks, short
 from neoteny.experiments.mnist.settings import RUNS_CHOSEN, SHARED_CHOSEN, SMALLER, bp
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import not_checked, pick, scale_of
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, above, for_each
+from neoteny.report.claim import Claims, Verdict, above, for_each
 from neoteny.report.trends import trend
 from neoteny.suite.sweep import Assumption, Sweep
 
@@ -49,12 +49,8 @@ def sweep(scale: str) -> Sweep:
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """Accuracy over tasks for each width."""
-
-    def name(row: pd.Series) -> str:
-        return f"{short(row['width'])} units a layer"
-
-    order = sweep(scale_of(frame)).settings
-    return [draw_over_tasks(frame, "accuracy", name, order, title="Backpropagation at three network widths")]
+    shared = (lambda row: f"{short(row['width'])} units a layer", sweep(scale_of(frame)).settings)
+    return [draw_over_tasks(frame, "accuracy", *shared, title="Backpropagation at three network widths")]
 
 
 claims = Claims()
@@ -69,8 +65,7 @@ def _loss(frame: pd.DataFrame, width: int) -> pd.Series:
 def every_width_loses(frame: pd.DataFrame) -> Verdict:
     """Accuracy ends below its best at every width."""
     return for_each(
-        WIDTHS[scale_of(frame)],
-        lambda width: above(_loss(frame, width), what=f"{width} units, best bin less last bin"),
+        WIDTHS[scale_of(frame)], lambda width: above(_loss(frame, width), what=f"{width} units, best bin less last bin")
     )
 
 
@@ -91,10 +86,7 @@ def narrow_networks_lose_most(frame: pd.DataFrame) -> Verdict:
     )
 
 
-unchecked = (
-    Unchecked(
-        "Loss of plasticity happens to networks with fewer and with more parameters than the problem needs.",
-        "Section 3",
-        "How many parameters the problem needs is not measured; the claims on each width say what can be said.",
-    ),
-)
+unchecked = not_checked("""
+- Loss of plasticity happens to networks with fewer and with more parameters than the problem needs. | Section 3 | How
+  many parameters the problem needs is not measured; the claims on each width say what can be said.
+""")

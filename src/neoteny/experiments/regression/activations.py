@@ -12,9 +12,9 @@ import pandas as pd
 
 from neoteny.experiments.regression import settings
 from neoteny.experiments.regression.settings import ACTIVATIONS, OPTIMIZERS, baseline, drift, excess_rise, step_sizes
-from neoteny.experiments.scales import pick, scale_of
+from neoteny.experiments.scales import not_checked, pick, scale_of
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, above, all_of, below, for_each, most_of
+from neoteny.report.claim import Claims, Verdict, above, all_of, below, for_each, most_of
 from neoteny.report.statistics import select
 from neoteny.report.trends import Line, average, early_and_late, rise
 from neoteny.suite.sweep import Assumption, Setting, Sweep
@@ -140,27 +140,14 @@ def adam_is_usually_worse(frame: pd.DataFrame) -> Verdict:
     return most_of([above(*pair, what=f"{name}, rise with Adam less rise with SGD") for name, pair in rises.items()])
 
 
-unchecked = (
-    Unchecked(
-        "One run takes a quarter of an hour on one processor core.",
-        "Section 3, Appendix B",
-        "a property of the authors' code and machine; the report says how long these runs took",
-    ),
-    Unchecked(
-        "The learner has to track the best approximation, since the target network is larger than the learner and the "
-        "inputs keep changing.",
-        "Appendix B",
-        "follows from the construction of the problem (100 threshold units against five hidden units), not from "
-        "results",
-    ),
-    Unchecked(
-        "Every activation and step size was tried on the same hundred sequences of examples.",
-        "Appendix B",
-        "holds here by construction: a stream follows from the run's seed alone",
-    ),
-    Unchecked(
-        "The gains keep the size of signals the same across layers.",
-        "Appendix B",
-        "a property of the initial weights, which these results do not measure",
-    ),
-)
+unchecked = not_checked("""
+- One run takes a quarter of an hour on one processor core. | Section 3, Appendix B | a property of the authors' code
+  and machine; the report says how long these runs took
+- The learner has to track the best approximation, since the target network is larger than the learner and the inputs
+  keep changing. | Appendix B | follows from the construction of the problem (100 threshold units against five hidden
+  units), not from results
+- Every activation and step size was tried on the same hundred sequences of examples. | Appendix B | holds here by
+  construction: a stream follows from the run's seed alone
+- The gains keep the size of signals the same across layers. | Appendix B | a property of the initial weights, which
+  these results do not measure
+""")

@@ -17,12 +17,12 @@ import pandas as pd
 
 from neoteny.experiments.regression import settings
 from neoteny.experiments.regression.settings import ACTIVATIONS, OPTIMIZERS
-from neoteny.experiments.scales import CBP_COUNT, CBP_MATURITY, pick, scale_of
+from neoteny.experiments.scales import CBP_COUNT, CBP_MATURITY, not_checked, pick, scale_of
 from neoteny.methods import L2, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
 from neoteny.problems import SlowlyChangingRegression
 from neoteny.report.chart import Chart
-from neoteny.report.claim import Claims, Unchecked, Verdict, below, for_each
+from neoteny.report.claim import Claims, Verdict, below, for_each
 from neoteny.report.statistics import per_run
 from neoteny.report.trends import Line, average, best_of, early_and_late, spread_over_settings
 from neoteny.suite.sweep import Assumption, Detail, Selection, Setting, Sweep
@@ -140,54 +140,43 @@ claim = claims.add
 Check = Callable[[pd.DataFrame, str, str], Verdict]
 
 
-def _with_every_activation(name: str, source: str, statement: str) -> Callable[[Check], Check]:
-    """Add a claim per optimizer, checked with each activation of the results' scale."""
+def _with_each_optimizer(name: str, source: str) -> Callable[[Check], Check]:
+    """Add a claim per optimizer, checked with each activation of the results' scale; the docstring is the statement."""
 
     def register(check: Check) -> Check:
+        words = " ".join((check.__doc__ or "").split())
         for optimizer in OPTIMIZERS:
 
             def check_all(frame: pd.DataFrame, optimizer: str = optimizer) -> Verdict:
                 return for_each(_activations(scale_of(frame)), lambda activation: check(frame, activation, optimizer))
 
-            claim(f"{name}-with-{optimizer.lower()}", source, f"With {optimizer} {statement}")(check_all)
+            claim(f"{name}-with-{optimizer.lower()}", source, words.format(optimizer=optimizer))(check_all)
         return check
 
     return register
 
 
-@_with_every_activation(
-    "cbp-maintains-plasticity",
-    "Section 6, Section 7",
-    "continual backpropagation does not lose plasticity with any activation: its error rises from its early tasks to "
-    "late ones by less than 5%, beyond the linear baseline's own change on the same stream.",
-)
+@_with_each_optimizer("cbp-maintains-plasticity", "Section 6, Section 7")
 def maintains_plasticity(frame: pd.DataFrame, activation: str, optimizer: str) -> Verdict:
-    """Whether the error of continual backpropagation rises by less than the tolerance."""
+    """With {optimizer} continual backpropagation does not lose plasticity with any activation: its error rises from its
+    early tasks to late ones by less than 5%, beyond the linear baseline's own change on the same stream."""
     rows = _best(frame, "CBP", activation, optimizer)
     allowed = TOLERANCE * float(early_and_late(rows)[0].mean()) if len(rows) else 0.0
     change = settings.excess_rise(rows, settings.drift(frame, optimizer))
     return below(change, allowed, f"rise of the error of {activation} less the baseline's")
 
 
-@_with_every_activation(
-    "cbp-ends-better-than-bp",
-    "Section 6",
-    "and every activation continual backpropagation ends with a lower error than backpropagation.",
-)
+@_with_each_optimizer("cbp-ends-better-than-bp", "Section 6")
 def ends_better_than_bp(frame: pd.DataFrame, activation: str, optimizer: str) -> Verdict:
-    """Whether the late error of continual backpropagation is below that of backpropagation."""
+    """With {optimizer} and every activation continual backpropagation ends with a lower error than backpropagation."""
     late = (early_and_late(_best(frame, method, activation, optimizer))[1] for method in ("CBP", "BP"))
     return below(*late, what=f"{activation}, late error of CBP less that of BP")
 
 
-@_with_every_activation(
-    "cbp-outperforms",
-    "Section 6",
-    "and every activation continual backpropagation has a lower mean error than backpropagation, L2 and shrink and "
-    "perturb, each at its best.",
-)
+@_with_each_optimizer("cbp-outperforms", "Section 6")
 def outperforms(frame: pd.DataFrame, activation: str, optimizer: str) -> Verdict:
-    """Whether the mean error of continual backpropagation is below that of each other method."""
+    """With {optimizer} and every activation continual backpropagation has a lower mean error than backpropagation, L2
+    and shrink and perturb, each at its best."""
     mean = {method: per_run(_best(frame, method, activation, optimizer)) for method in METHODS}
     what = f"{activation}, mean error of CBP less that of"
     return for_each(METHODS[:-1], lambda method: below(mean["CBP"], mean[method], f"{what} {method}"))
@@ -207,16 +196,10 @@ def cbp_is_less_sensitive(frame: pd.DataFrame) -> Verdict:
     )
 
 
-unchecked = (
-    Unchecked(
-        "Continual backpropagation mitigates the three correlates of loss of plasticity.",
-        "Section 6",
-        "the paper shows this on permuted MNIST; see mnist-methods",
-    ),
-    Unchecked(
-        "Of all methods that the paper tries, none does as well as continual backpropagation on any of its problems.",
-        "Section 6",
-        "only slowly-changing regression is judged here, without dropout and online normalisation, for which the paper "
-        "reports nothing there; see mnist-methods and imagenet-methods for the other problems",
-    ),
-)
+unchecked = not_checked("""
+- Continual backpropagation mitigates the three correlates of loss of plasticity. | Section 6 | the paper shows this on
+  permuted MNIST; see mnist-methods
+- Of all methods that the paper tries, none does as well as continual backpropagation on any of its problems. | Section
+  6 | only slowly-changing regression is judged here, without dropout and online normalisation, for which the paper
+  reports nothing there; see mnist-methods and imagenet-methods for the other problems
+""")

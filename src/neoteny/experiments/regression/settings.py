@@ -7,9 +7,10 @@ network of 100 threshold units, a learner of five hidden units trained on one ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
-from neoteny.experiments.scales import pick, scale_of
+import pandas as pd
+
+from neoteny.experiments.scales import assume, pick, scale_of
 from neoteny.methods import SGD, Adam
 from neoteny.methods.method import Method
 from neoteny.nets import MLP
@@ -18,9 +19,6 @@ from neoteny.report.chart import Chart
 from neoteny.report.statistics import curve, select
 from neoteny.report.trends import Line, best_of, count_runs, rise, subtract
 from neoteny.suite.sweep import Assumption, Network, Setting, network
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ACTIVATIONS = {
     "sigmoid": "sigmoid",
@@ -35,26 +33,15 @@ OPTIMIZERS = ("SGD", "Adam")
 BIN_EXAMPLES = 40_000
 _POINTS = 30
 
-BASELINE = Assumption(
-    "step size of the linear baseline",
-    "the same step sizes as the networks; the best of them is drawn and compared with",
-    "the paper draws a linear baseline and does not say how it was trained; the best one is the hardest to beat",
-)
-OUTPUT_GAIN = Assumption(
-    "initial weights of the output layer",
-    "Kaiming uniform with gain 1, biases zero",
-    "the paper gives gains for activations only, and the output layer is linear",
-)
-TARGET_BIAS = Assumption(
-    "bias of the target network's output",
-    "+1 or -1, drawn once like the weights",
-    "the paper's table gives the output layer a bias and no value for it",
-)
-LEAKY_SLOPE = Assumption(
-    "negative slope of leaky ReLU",
-    "0.01",
-    "torch's own; the paper's formula for the gain leaves it open",
-)
+BASELINE, OUTPUT_GAIN, TARGET_BIAS, LEAKY_SLOPE = assume("""
+- step size of the linear baseline | the same step sizes as the networks; the best of them is drawn and compared with |
+  the paper draws a linear baseline and does not say how it was trained; the best one is the hardest to beat
+- initial weights of the output layer | Kaiming uniform with gain 1, biases zero | the paper gives gains for
+  activations only, and the output layer is linear
+- bias of the target network's output | +1 or -1, drawn once like the weights | the paper's table gives the output
+  layer a bias and no value for it
+- negative slope of leaky ReLU | 0.01 | torch's own; the paper's formula for the gain leaves it open
+""")
 
 
 def make_problem(scale: str, laptop_tasks: int = 60, laptop_examples_per_task: int = 2000) -> SlowlyChangingRegression:
@@ -75,14 +62,7 @@ def step_sizes(scale: str) -> tuple[float, ...]:
 def choose(
     problem: SlowlyChangingRegression, scale: str, activations: Iterable[str], varies_step_size: bool = False
 ) -> tuple[Assumption, ...]:
-    """What the paper leaves open about the problem and the learners, and what the laptop scale changes.
-
-    Args:
-        problem: of the experiment at this scale.
-        scale: one of the three.
-        activations: of the experiment's learners at this scale.
-        varies_step_size: whether the experiment runs `step_sizes`.
-    """
+    """What the paper leaves open about problem and learners, and what the laptop scale changes in them."""
     silent = (OUTPUT_GAIN, TARGET_BIAS, *((LEAKY_SLOPE,) if "leaky_relu" in activations else ()))
     if scale != "laptop":
         return silent
@@ -144,18 +124,10 @@ def select_errors(frame: pd.DataFrame, method: str, activation: str, optimizer: 
 
 
 def draw_panels(
-    frame: pd.DataFrame,
-    problem: SlowlyChangingRegression,
-    group: str,
-    lines_of: Callable[[str, str], Iterable[Line]],
+    frame: pd.DataFrame, problem: SlowlyChangingRegression, group: str, lines_of: Callable[[str, str], Iterable[Line]]
 ) -> list[Chart]:
-    """One panel per optimizer and activation: its lines and the linear baseline; none without results.
-
-    Args:
-        frame, problem: as of `draw_errors`.
-        group: of the charts, with a place for the optimizer.
-        lines_of: from an activation and an optimizer to lines.
-    """
+    """One panel per optimizer and activation with results: its lines (`lines_of` gives them) and the linear baseline;
+    `group` has a place for the optimizer."""
     charts = []
     for optimizer in OPTIMIZERS:
         linear: Line = ("linear baseline", baseline(frame, optimizer), {"method": "Linear", "dashed": True})
@@ -168,19 +140,10 @@ def draw_panels(
 def draw_errors(
     frame: pd.DataFrame, problem: SlowlyChangingRegression, title: str, group: str, lines: Iterable[Line]
 ) -> list[Chart]:
-    """One panel of errors over examples; no panel if none of its lines has results.
-
-    Args:
-        frame: of one experiment; its scale says how it is binned.
-        problem: which the frame's runs learned.
-        title, group: of the chart.
-        lines: name, rows and options of `Series`; lines without rows are left out.
-    """
+    """One panel of errors over examples, of the lines that have rows; no panel if none has."""
     shown = [line for line in lines if len(line[1])]
     if not shown:
         return []
-    import pandas as pd
-
     bin_tasks = bin_size(frame, problem)
     examples = problem.examples_per_task
     series = tuple(curve(rows, name, bin_tasks, x_scale=examples, **options) for name, rows, options in shown)

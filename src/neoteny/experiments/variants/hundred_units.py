@@ -19,11 +19,12 @@ from neoteny.experiments.mnist import settings as learners
 from neoteny.experiments.mnist import step_size as mnist_step_size
 from neoteny.experiments.mnist.charts import draw_correlates, draw_over_tasks, short
 from neoteny.experiments.mnist.sensitivity import name_setting
+from neoteny.experiments.scales import assume
 from neoteny.experiments.variants.reuse import as_paper, omit, reuse
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
 from neoteny.report.statistics import best_setting
-from neoteny.suite.sweep import Assumption, Setting, Sweep
+from neoteny.suite.sweep import Setting, Sweep
 
 WIDTH = 100
 VALUES = mnist_sensitivity.SIZES["paper"]
@@ -34,17 +35,13 @@ NARROW_L2 = 1e-3
 paper's best strength at all noises: the paper's rule is to take L2's best."""
 COMPARED_DROPOUT = 0.1
 
-NARROWER = Assumption(
-    "width and number of runs",
-    "100 units a layer, 8 runs of each setting unless fewer were asked for",
-    "The paper's networks have 2,000 units and up to 30 runs; these make 48 million examples a matter of minutes.",
-)
-COMPARED = Assumption(
-    "settings at which methods are compared",
-    "step size 0.003 for backpropagation, probability 0.1 for dropout, else the setting with the best mean accuracy",
-    "The paper's own rule (Appendix A), which it sets aside for dropout; the best is chosen anew for these networks, "
-    "among the settings that have run, by the same runs that are then compared.",
-)
+NARROWER, COMPARED = assume("""
+- width and number of runs | 100 units a layer, 8 runs of each setting unless fewer were asked for | The paper's
+  networks have 2,000 units and up to 30 runs; these make 48 million examples a matter of minutes.
+- settings at which methods are compared | step size 0.003 for backpropagation, probability 0.1 for dropout, else the
+  setting with the best mean accuracy | The paper's own rule (Appendix A), which it sets aside for dropout; the best is
+  chosen anew for these networks, among the settings that have run, by the same runs that are then compared.
+""")
 
 
 def sweep(scale: str) -> Sweep:

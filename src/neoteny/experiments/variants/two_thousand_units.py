@@ -14,7 +14,7 @@ import pandas as pd
 from neoteny.experiments.mnist import settings as learners
 from neoteny.experiments.mnist import step_size as mnist_step_size
 from neoteny.experiments.mnist.charts import draw_correlates, draw_over_tasks
-from neoteny.experiments.mnist.claims import ends_above
+from neoteny.experiments.mnist.claims import compare
 from neoteny.experiments.variants.reuse import as_paper, reuse
 from neoteny.problems import PermutedMNIST
 from neoteny.report.chart import Chart
@@ -95,10 +95,10 @@ claims = Claims(
 @claims.add("cbp-ahead-of-bp-and-l2", "Section 6, Figure 6a")
 def cbp_leads(frame: pd.DataFrame) -> Verdict:
     """Over the last twentieth of these tasks CBP is more accurate than BP and L2."""
-    return ends_above(compare_methods(frame), "CBP", ("BP", "L2"))
+    return compare(compare_methods(frame), "accuracy.last: CBP > BP, L2")
 
 
 @claims.add("cbp-fewer-dead-than-bp-and-l2", "Section 6, Figure 6b (centre)")
 def cbp_has_fewest_dead(frame: pd.DataFrame) -> Verdict:
     """Over the last twentieth of these tasks CBP has fewer dead units than BP and L2."""
-    return ends_above(compare_methods(frame), ("BP", "L2"), "CBP", "dead_units")
+    return compare(compare_methods(frame), "dead_units.last: BP, L2 > CBP")

@@ -17,6 +17,9 @@ from neoteny.methods.saved_state import describe_methods
 from neoteny.methods.state import State, forget_parameters, move_nested, snapshot
 from neoteny.units.view import LiveGroup, View
 
+_EACH_UPDATE = ("observe", "penalty", "add_gradient", "transform_gradients", "step", "on_reset")
+"""Hooks on the hot path: only methods that write one are asked."""
+
 
 class Chain:
     """Methods at work on one view.
@@ -35,11 +38,10 @@ class Chain:
         self.view = view
         self.states: list[State] = [method.init(view) for method in methods]
         view.listeners.append(self)
-
-    @property
-    def pairs(self) -> list[tuple[Method, State]]:
-        """Each method with its state."""
-        return list(zip(self.methods, self.states, strict=True))
+        self.pairs = list(zip(self.methods, self.states, strict=True))
+        self._with_hook = {
+            hook: [(method, state) for method, state in self.pairs if _overrides(method, hook)] for hook in _EACH_UPDATE
+        }
 
     def reads(self) -> list[str]:
         """Modules whose inputs some method asks for."""
@@ -53,26 +55,28 @@ class Chain:
     def before_update(self) -> None:
         """Let methods read the gradients, add their loss terms, then change the gradients."""
         view = self.view
-        for method, state in self.pairs:
+        for method in self.methods:
             if method.needs_loss and view.loss is None:
                 raise ValueError(
                     f"{type(method).__name__} reads the training loss: call plastic.observe(loss) before "
                     "optimizer.step()."
                 )
+        for method, state in self._with_hook["observe"]:
             method.observe(view, state)
-        for method, state in self.pairs:
+        for method, state in self._with_hook["penalty"]:
             with torch.enable_grad():
                 term = method.penalty(view, state)
             if term is not None:
                 _add_term(view, method, term)
+        for method, state in self._with_hook["add_gradient"]:
             method.add_gradient(view, state)
-        for method, state in self.pairs:
+        for method, state in self._with_hook["transform_gradients"]:
             method.transform_gradients(view, state)
 
     @torch.no_grad()
     def after_update(self) -> None:
         """Let every method act; the one that is the optimizer makes the update."""
-        for method, state in self.pairs:
+        for method, state in self._with_hook["step"]:
             method.step(self.view, state)
 
     @torch.no_grad()
@@ -89,7 +93,7 @@ class Chain:
 
     def on_reset(self, region: Region) -> None:
         """Tell every method that some elements of a parameter are new."""
-        for method, state in self.pairs:
+        for method, state in self._with_hook["on_reset"]:
             method.on_reset(self.view, state, region)
 
     def on_units_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
@@ -144,6 +148,10 @@ class Chain:
         """Load the states of `saved()`."""
         for (method, state), theirs in zip(self.pairs, saved["states"], strict=True):
             method.restore(self.view, state, theirs)
+
+
+def _overrides(method: Method, hook: str) -> bool:
+    return getattr(type(method), hook) is not getattr(Method, hook)
 
 
 def _add_term(view: View, method: Method, term: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 import sysconfig
@@ -13,13 +12,6 @@ import neoteny
 from neoteny.text import nearest
 
 SUITE = ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2", "rich", "PIL", "numba")
-
-
-def require(*packages: str) -> None:
-    """Refuse to begin what could not be finished."""
-    for name in packages:
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
 
 
 def explain(error: Exception) -> str | None:

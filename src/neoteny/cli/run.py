@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from neoteny import experiments
-from neoteny.cli.explain import require
-from neoteny.cli.options import RunOptions
+from neoteny.cli.parser import RunOptions
 from neoteny.experiments import Experiment
 from neoteny.problems.problem import Problem, Source
 from neoteny.suite.configuration import describe
@@ -37,7 +36,6 @@ STOPPED = 130
 
 def command_run(**options: Any) -> int:
     """Run an experiment to its end, or until it is stopped."""
-    require("pandas", "pyarrow", "rich")  # before hours of training, not after
     return prepare(RunOptions(**options)).run()
 
 

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neoteny.cli.explain import require
 from neoteny.text import render
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ def command_claims(folder: Path, so_far: bool, tasks: int | None) -> int:
 
 def command_report(folder: Path, so_far: bool, tasks: int | None) -> int:
     """The page and the figures."""
-    require("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2")
     from neoteny.suite.store.errors import StoreError
     from neoteny.suite.store.files import try_lock
     from neoteny.suite.store.results import Results

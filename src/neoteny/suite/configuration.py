@@ -1,4 +1,4 @@
-"""The configuration of a run as plain values: what `identity` hashes and what stands beside the results.
+"""The configuration of a run as plain values, with the backend that trains it: what `identity` hashes.
 
 Before this: `sweep`, the description of an experiment. After it: `stacks`, which turns configurations into runs.
 """
@@ -6,12 +6,16 @@ Before this: `sweep`, the description of an experiment. After it: `stacks`, whic
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import importlib
+import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from neoteny.suite.choice import choose_backend
+from neoteny.backends.kernel.options import why_not_covered
+from neoteny.problems.problem import Problem
 from neoteny.suite.identity import RESULTS_VERSION
 from neoteny.suite.sweep import Network, Setting, Sweep
 
@@ -77,3 +81,40 @@ def describe(sweep: Sweep) -> dict[str, Any]:
     }
     described["settings"] = [{"label": setting.label, **canonical(setting)} for setting in sweep.settings]
     return described
+
+
+def choose_backend(kernel: str, problem: Problem, setting: Setting) -> tuple[str, str]:
+    """The backend that trains a setting, and why it is the library where a compiled one was wanted.
+
+    Args:
+        kernel: "reference", or the device whose compiled backends are wanted: "cpu" or "cuda".
+        problem, setting: what is trained.
+    """
+    if kernel == "reference":
+        return "reference", "asked for"
+    missing = _missing(kernel)
+    if setting.agent is not None:
+        why = missing or setting.agent.why_not_compiled(setting)
+        return ("reference", why) if why else (kernel, "")
+    why = missing or why_not_covered(problem, setting.network.build, dict(setting.network.options), setting.methods)
+    if not why:
+        return kernel, ""
+    if kernel == "cuda":
+        from neoteny.backends.graphs import backend as graphs
+
+        if not graphs.why_not_recorded(setting.methods):
+            return "graphs", missing
+    return "reference", why
+
+
+@functools.cache
+def _missing(kernel: str) -> str:
+    """Which package the kernel of a device needs and cannot import here, in words; "" if none."""
+    for package in {"cpu": ("numba",), "cuda": ("cupy",)}[kernel]:
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed"
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # numba refuses some versions of numpy, cupy a machine without CUDA's libraries
+            return f"{package} cannot be imported: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    return ""

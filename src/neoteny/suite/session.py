@@ -16,7 +16,7 @@ import torch
 
 from neoteny.backends.names import DESCRIPTIONS
 from neoteny.problems.problem import Problem, Source, Stream, Worlds
-from neoteny.suite.choice import choose_backend
+from neoteny.suite.configuration import choose_backend
 from neoteny.suite.environment import machine, versions
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.stacks import PlannedStack

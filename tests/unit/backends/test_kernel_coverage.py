@@ -27,7 +27,7 @@ from neoteny.methods.declaration import KernelTerms, RecordedStep
 from neoteny.nets import MLP, ConvNet, activations
 from neoteny.problems import ContinualImageNet, PermutedMNIST, SlowlyChangingRegression
 from neoteny.problems.problem import Problem
-from neoteny.suite.choice import choose_backend
+from neoteny.suite.configuration import choose_backend
 from neoteny.suite.sweep import Setting, network
 from neoteny.units.utilities import UTILITIES
 from support.kernel_cases import PROBLEMS, build, covering_cases, kernel_of, paths_of

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from neoteny.cli import run
-from neoteny.cli.options import RunOptions
-from neoteny.cli.parser import main
+from neoteny.cli.parser import RunOptions, main
 
 GIVEN = RunOptions(
     "my experiment.py",

@@ -12,7 +12,7 @@ import pytest
 
 from neoteny.cli import parser as cli
 from neoteny.cli import run as launch
-from neoteny.cli.options import RunOptions
+from neoteny.cli.parser import RunOptions
 from neoteny.cli.show import find_experiment, read_frame
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.results import Results

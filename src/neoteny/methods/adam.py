@@ -56,11 +56,13 @@ class Adam(Method):
         """The update."""
         state["step"] += 1
         run_axes = len(view.runs)
+        updated: list[str] = []
         with torch.no_grad():
             for name, parameter in view.parameters.items():
                 gradient = view.gradient(name)
                 if gradient is None:
                     continue
+                updated.append(name)
                 if name not in state["moments"]:  # unfrozen or added later: its first update is now
                     state["moments"][name] = _moments(parameter)
                     self.on_reset(view, {**state, "step": state["step"] - 1}, Region.whole(name, parameter, run_axes))
@@ -75,6 +77,8 @@ class Adam(Method):
                     self.betas,
                     self.eps,
                 )
+        if len(updated) < len(state["moments"]):
+            ElementSteps.miss(state["resets"], state["moments"], updated)
 
     def on_reset(self, view: View, state: State, region: Region) -> None:
         """Moments and step count of the region to zero."""

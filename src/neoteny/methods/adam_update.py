@@ -10,6 +10,7 @@ Used by `methods.adam` (stacks) and `optim.adam` (a user's module).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,18 +25,33 @@ class ElementSteps:
     Args:
         step: updates so far.
         resets: `rows` (*R, out) and `columns` (*R, groups, in / groups), each under the key "step": the update at which
-            a row or column was last reset; None or empty if nothing ever was.
+            a row or column was last reset; and `missed`, how many updates the whole parameter went without a gradient.
+            None or empty if nothing ever was.
         run_axes: the number of run axes R.
     """
 
     def __init__(self, step: int, resets: dict[str, dict[str, Tensor]] | None, run_axes: int) -> None:
-        self.step = step
+        missed = _missed(resets)
+        self.step = step - missed if missed else step
         self.resets = resets
         self.run_axes = run_axes
 
     @staticmethod
+    def miss(resets: dict[str, dict[str, dict[str, Tensor]]], known: Iterable[str], updated: Sequence[str]) -> None:
+        """Note which of the known parameters had no gradient at an update, which then does not count for them.
+
+        Args:
+            resets: the resets of all parameters by name.
+            known, updated: names of the parameters that have a state, and of those that were updated.
+        """
+        for name in set(known).difference(updated):
+            counted = resets.setdefault(name, {}).setdefault("missed", {"step": torch.zeros((), dtype=torch.int64)})
+            counted["step"] += 1
+
+    @staticmethod
     def record(resets: dict[str, dict[str, Tensor]], like: Tensor, region: Region, step: int) -> None:
         """Note that the region was reset at `step`."""
+        step = step - _missed(resets)
         # "step" is the one key that Optimizer.load_state_dict does not cast to the parameter's dtype.
         if region.groups is None:
             run_axes = len(region.index) - 1
@@ -52,11 +68,11 @@ class ElementSteps:
 
     def correction(self, beta: float, like: Tensor) -> float | Tensor:
         """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""
-        if not self.resets:
+        rows, columns = (self.resets or {}).get("rows"), (self.resets or {}).get("columns")
+        if rows is None and columns is None:
             return 1.0 - beta**self.step
         least: Tensor | None = None
         shape = like.shape
-        rows, columns = self.resets.get("rows"), self.resets.get("columns")
         if rows is not None:
             least = self._since(beta, rows["step"], like)
             least = least.reshape(least.shape + (1,) * (like.dim() - least.dim()))
@@ -74,6 +90,10 @@ class ElementSteps:
     def _since(self, beta: float, since: Tensor, like: Tensor) -> Tensor:
         """1 - beta^(step - since), in float64 until the last: in low precision beta itself may round to 1."""
         return (1.0 - torch.pow(beta, (self.step - since).to(torch.float64))).to(like.dtype)
+
+
+def _missed(resets: dict[str, dict[str, Tensor]] | None) -> int:
+    return int(resets["missed"]["step"]) if resets and "missed" in resets else 0
 
 
 def adam_update(

@@ -81,6 +81,8 @@ class UPGD(Method):
             average.lerp_(-gradient * parameter.detach(), 1.0 - self.decay_rate)
             steps = ElementSteps(step, state["resets"].get(name), run_axes)
             utilities[name] = average / steps.correction(self.decay_rate, average)
+        if len(averages) < len(state["parameters"]):
+            ElementSteps.miss(state["resets"], state["parameters"], list(averages))
         largest = _largest(averages if self.scale == "raw" else utilities, run_axes)
         for name, utility in utilities.items():
             parameter = view.parameters[name]

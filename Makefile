@@ -32,6 +32,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python tests/support/file_lengths.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

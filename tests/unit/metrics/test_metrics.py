@@ -36,7 +36,7 @@ def arguments(metric: Callable[..., Tensor], value: Tensor, run_dims: int) -> tu
     parameters = inspect.signature(metric).parameters.values()
     data = [p.name for p in parameters if p.default is p.empty]
     unknown = set(data) - {"matrix", "activations", "weights", "initial", "grads"}
-    assert not unknown, f"{metric.__name__}: teach tests/test_metrics.py how to draw {unknown}"
+    assert not unknown, f"{metric.__name__}: teach this file how to draw {unknown}"
     values = [value if name != "initial" else value + 0.5 for name in data]
     takes_run_dims = any(p.name == "run_dims" for p in parameters)
     return values, {"run_dims": run_dims} if takes_run_dims else {}

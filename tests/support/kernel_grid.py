@@ -1,9 +1,9 @@
 """Compare a kernel with the library over the grid of all covered options, in several processes.
 
-    python tests/support/kernel_grid.py                   every case of the grid on the CPU: hours
-    python tests/support/kernel_grid.py --covering 3      a few hundred that hold every combination of three options' values
-    python tests/support/kernel_grid.py --every 50        one in fifty
-    python tests/support/kernel_grid.py --device cuda     the kernel on the GPU, the library on the CPU's cores
+    python tests/support/kernel_grid.py                every case of the grid on the CPU: hours
+    python tests/support/kernel_grid.py --covering 3   a few hundred, with every combination of three options' values
+    python tests/support/kernel_grid.py --every 50     one in fifty
+    python tests/support/kernel_grid.py --device cuda  the kernel on the GPU, the library on the CPU's cores
 
 Failures are printed as they come, and one line at the end; the exit status is 1 if there were any.
 """

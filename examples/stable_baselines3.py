@@ -7,7 +7,7 @@ argument, `"neoteny[sb3,mujoco]"`.
 To stop and go on later, save three things: `model.save(path)`, `plastic.state_dict()` and the environment's clock and
 world, `env.unwrapped.state_dict()`. Then make an environment, `env.reset(seed=0)`,
 `env.unwrapped.load_state_dict(...)`, `PPO.load(path, env=env, custom_objects={"seed": None})` (with a seed the
-framework would start the environment anew), the same `attach` with `trained=True`, `plastic.load_state_dict(...)`.
+framework would restart the environment), the same `attach` with `trained=True`, `plastic.load_state_dict(...)`.
 """
 
 import os

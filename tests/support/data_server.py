@@ -23,7 +23,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content = {"first.bin": CONTENT, "second.bin": SECOND}
         self.knows_ranges = True
-        self.cuts: list[int] = []  # the next answers end after so many bytes
+        self.cuts: list[int] = []  # after how many bytes the next answers end
         self.asked: list[tuple[str, str | None]] = []
 
     @property

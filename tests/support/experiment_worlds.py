@@ -33,7 +33,7 @@ class World:
     Args:
         metric: of the knots.
         settings: whose curves make all claims hold.
-        tasks: so many.
+        tasks: how many.
         quiet, loud: noise that hides nothing, and noise that hides everything.
         loud_seed: of the loud noise; one in twenty intervals misses its mean, and a test must not meet that one.
         scale: of its results.

@@ -277,7 +277,7 @@ def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[At
 
 
 def detach(model: nn.Module) -> None:
-    """Detach whatever is attached to a model, where the attachment itself is no longer at hand."""
+    """Detach everything that is attached to a model, for callers that no longer have the attachment."""
     for each in attachments(unwrap(model)):
         each.detach()
 

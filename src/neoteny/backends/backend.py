@@ -1,6 +1,6 @@
 """The ways in which a stack of runs can be trained, and the choice between them.
 
-- "reference": the library, one update at a time; it trains whatever can be described.
+- "reference": the library, one update at a time; it trains everything that can be described.
 - "cpu" and "cuda": compiled kernels for networks that learn from one example at a time (`neoteny.kernels`).
 - "graphs": the library's own update, recorded once as a CUDA graph and replayed.
 

@@ -93,7 +93,7 @@ def read_frame(
         frame = take_first_tasks(frame, tasks, experiment.make_sweep(results.about["scale"]).points_per_task)
         if frame.empty:
             raise StoreError(
-                f"--tasks {tasks}: no run of {results.root} has so many tasks behind it; "
+                f"--tasks {tasks}: no run of {results.root} has finished that many tasks; "
                 f"`neoteny status {results.root}` says how far it is."
             )
     return frame

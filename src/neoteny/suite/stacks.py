@@ -138,7 +138,7 @@ def stacks_of(
         runs: all runs that are wanted.
         finished: ids of runs whose results are there.
         begun: ids of the runs of stacks that have begun earlier; those whose runs are all wanted stay together, so
-            that their checkpoints can be used whatever else was asked for in the meantime.
+            that their checkpoints can be used also if other runs were asked for in the meantime.
     """
     open_runs = {run.run_id: run for run in runs if run.run_id not in finished}
     stacks: list[PlannedStack] = []

@@ -175,7 +175,7 @@ class Sweep:
         measure_every: measure at every n-th task.
         probe_examples: inputs of the task to measure on.
         selection: the paper's two-stage protocol, or None.
-        stack_size: at most this many runs train in one stack; an agent acts alone, whatever this says.
+        stack_size: at most this many runs train in one stack; an agent always trains alone.
         points_per_task: at how many points of a task an agent's return is recorded, for curves within tasks.
         chosen: values on which the paper is silent.
         dtype: "float32" or "float64".

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import width_out
 from neoteny.wiring.classify import classify
-from neoteny.wiring.probe import Probe
+from neoteny.wiring.probe import Probe, record
 from neoteny.wiring.read_point import find_read_point, read_at
 from neoteny.wiring.sandbox import Sandbox
-from neoteny.wiring.trace import record
 from neoteny.wiring.verify import inert
 
 

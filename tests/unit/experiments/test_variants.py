@@ -62,7 +62,7 @@ def test_hundred_units_judges_or_sets_aside_every_claim_of_three_experiments() -
 
 @pytest.mark.parametrize("lender", ["mnist-step-size", "mnist-methods", "mnist-sensitivity"])
 def test_a_world_in_which_the_suites_claims_hold_is_one_in_which_the_reused_hold(lender: str) -> None:
-    """Also those limited to the paper's scale, whatever the folder's scale is called."""
+    """Also those limited to the paper's scale, with any name of the folder's scale."""
     world, cases = WORLDS[lender]
     outcomes = judge(HUNDRED, world.frame(noise=QUIET, scale="laptop"), lender)
     plain = [name for name, case in cases.items() if not case.holds and case.tasks == 40]

@@ -259,7 +259,7 @@ def test_a_reset_weight_restarts_adam_at_its_first_step() -> None:
     np.testing.assert_array_equal(steps[1][1], [10.0, 10.0])
     before = learner.layers[1][0][:, unit].copy()
     learner.step(generator.normal(size=(4, 3)), generator.normal(size=(4, 2)))
-    # Adam's first step is the step size, whatever the gradient
+    # Adam's first step is the step size for every gradient
     np.testing.assert_allclose(np.abs(learner.layers[1][0][:, unit] - before), 0.01, rtol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Whatever the optimizer: what it remembers of a reset weight goes back to its initial value, and nothing else."""
+"""With every optimizer, the state of a reset weight goes back to its initial value, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def make_rows(table: np.ndarray, setting: str = "PPO") -> pd.DataFrame:
 
 
 def test_the_middle_half_by_hand() -> None:
-    # 12 scores; three go at either end, whatever their run or task: 0, 1, 2 and 9, 10, 1000.
+    # 12 scores; three go at either end, of any run or task: 0, 1, 2 and 9, 10, 1000.
     scores = [[1000.0, 3.0, 0.0], [1.0, 10.0, 4.0], [9.0, 2.0, 5.0], [6.0, 7.0, 8.0]]
     found = interquartile_mean(scores)
     assert found.mean == (3 + 4 + 5 + 6 + 7 + 8) / 6
@@ -41,7 +41,7 @@ def test_trimming_is_scipys_trimmed_mean_for_any_number_of_scores(scores: list[l
 
 
 def naive_interval(table: np.ndarray, resamples: int) -> tuple[float, float]:
-    """Each resample by loops, runs drawn anew for every task."""
+    """Each resample by loops, runs drawn again for every task."""
     generator = np.random.default_rng(7)
     runs, tasks = table.shape
     means = []

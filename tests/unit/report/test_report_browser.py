@@ -29,7 +29,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def complaints() -> list[str]:
-    """Errors of any page, and whatever it asked of the network."""
+    """Errors of any page, and everything it requested from the network."""
     return []
 
 

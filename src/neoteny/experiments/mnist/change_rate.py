@@ -1,4 +1,4 @@
-"""Backpropagation on online permuted MNIST when the task changes often, seldom, or very seldom
+"""Backpropagation on online permuted MNIST when the task changes often, rarely, or very rarely
 
 Figure 2b (right) of the paper, Section 3: a new permutation after every 10,000, 100,000 or 1,000,000 examples, drawn
 with replacement, for 48 million examples in all. Each rate of change is a problem of its own; accuracy is drawn over

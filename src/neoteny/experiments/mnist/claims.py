@@ -283,7 +283,7 @@ unchecked = not_checked("""
   explanations; what can be checked of it is dropout-correlates-like-bp and dropout-loses-more-than-bp.
 - S&P still has a high share of dead units. | Section 5 | High has no number; dead-units-grow and cbp-fewest-dead-units
   say what can be said.
-- Adam mostly loses more than SGD whatever the activation function. | Section 5 | It is about slowly-changing
+- Adam mostly loses more than SGD with every activation function. | Section 5 | It is about slowly-changing
   regression; see scr-activations.
 - Other settings of these methods show the same pattern, at best with slightly better accuracy. | Section 5 | One
   setting of each runs here; see mnist-sensitivity.

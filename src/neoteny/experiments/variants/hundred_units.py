@@ -40,7 +40,7 @@ NARROWER, COMPARED = assume("""
   networks have 2,000 units and up to 30 runs; these make 48 million examples a matter of minutes.
 - settings at which methods are compared | step size 0.003 for backpropagation, probability 0.1 for dropout, else the
   setting with the best mean accuracy | The paper's own rule (Appendix A), which it sets aside for dropout; the best is
-  chosen anew for these networks, among the settings that have run, by the same runs that are then compared.
+  chosen again for these networks, among the settings that have run, by the same runs that are then compared.
 """)
 
 

@@ -1,4 +1,4 @@
-"""Backpropagation with three layers of 100 units when the task of permuted MNIST changes often, seldom, or very seldom
+"""Backpropagation with three layers of 100 units when the task of permuted MNIST changes often, rarely, or very rarely
 
 Figure 2b (right) of the paper with a network twenty times narrower: a new permutation after every 10,000, 100,000 or
 1,000,000 examples, for 48 million examples in all. The claims are those of `mnist-change-rate`.

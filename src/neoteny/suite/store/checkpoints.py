@@ -56,7 +56,7 @@ class Checkpoints:
                 return state, notes
             notes.append(f"{path} is of format {state.get('format')}, this version writes {FORMAT}; passed over.")
         if notes:
-            notes.append("No checkpoint is left that can be used: the stack begins anew.")
+            notes.append("No checkpoint is left that can be used: the stack starts again.")
         return None, notes
 
     def clear(self) -> None:

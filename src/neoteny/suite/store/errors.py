@@ -1,4 +1,4 @@
-"""Errors that a person can mend: the command line shows their text alone, without a traceback."""
+"""Errors that a user can fix: the command line shows only their text, without a traceback."""
 
 from __future__ import annotations
 

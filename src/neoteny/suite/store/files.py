@@ -126,4 +126,4 @@ def _explain(path: Path, error: OSError) -> str:
             f"No space left to write {path}. Nothing that was finished is lost: free some space and give the same "
             "command again, it goes on from the last checkpoint."
         )
-    return f"{path} cannot be written ({error.strerror or error}). Choose another folder with --out, or mend this one."
+    return f"{path} cannot be written ({error.strerror or error}). Choose another folder with --out, or fix this one."

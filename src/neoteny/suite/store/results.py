@@ -70,7 +70,7 @@ class Results(ResultsFolder):
         with hold_lock(root / ".create.lock"):  # two commands may begin at once
             if path.exists():
                 results._check(read_json(path), wanted)
-            # Written again each time: a person may have mended the figure or a claim since. This file first: another
+            # Written again each time: a user may have corrected the figure or a claim since. This file first: another
             # command that begins now takes a folder with anything else in it for somebody's own.
             write_json(path, wanted)
             if source is not None:
@@ -199,7 +199,7 @@ class Results(ResultsFolder):
         found = []
         for path in sorted((self.root / "unfinished").glob("[0-9a-f]*.parquet")):
             try:
-                table = _read_table(path, "Move it away; the stack's next checkpoint writes it anew.")
+                table = _read_table(path, "Move it away; the stack's next checkpoint writes it again.")
             except StoreError:
                 if path.exists():
                     raise

@@ -51,7 +51,7 @@ def make_table(stack: PlannedStack, training: Training | AgentTraining) -> pa.Ta
 
 
 def _repeat_words(words: list[str], counts: list[int]) -> pa.DictionaryArray:
-    """Each word so many times; as codes from the beginning, because a long table of strings takes a second to make."""
+    """Each word repeated by its count, as codes from the start: a long table of strings takes a second to make."""
     import pyarrow as pa
 
     known = list(dict.fromkeys(words))

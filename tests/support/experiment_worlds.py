@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from neoteny import experiments
+from neoteny.report.claim import Outcome
 from neoteny.suite.sweep import Detail
 from support.frames import Curve, make_frame
 
@@ -70,3 +72,8 @@ class World:
     def hide(self) -> pd.DataFrame:
         """The world under loud noise."""
         return self.frame(noise=self.loud, seed=self.loud_seed)
+
+
+def judge(experiment: str, claim: str, frame: pd.DataFrame) -> Outcome:
+    """The outcome of one claim of an experiment."""
+    return {one.name: one for one in experiments.load(experiment).claims}[claim].evaluate(frame).outcome

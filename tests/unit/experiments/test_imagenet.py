@@ -2,171 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 import neoteny
 from neoteny import experiments
 from neoteny.experiments.imagenet.methods import BEST
-from neoteny.experiments.imagenet.sweep import DECAYS, NOISES, RATES
 from neoteny.methods import L2, SGD, ContinualBackprop, ShrinkAndPerturb
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet
-from neoteny.report.claim import Claim, Outcome
+from neoteny.report.claim import Outcome
 from neoteny.suite.sweep import SCALES, Setting
-from support.experiment_worlds import Change, Knots, World
+from support.experiment_worlds import Change, judge
+from support.imagenet_worlds import BP_WORLD, METHODS_WORLD, SWEEP_WORLD, WORLDS, true_frame
 
-RISING = (0.6, 0.7, 0.8, 0.9, 0.95)
-FALLING = (0.95, 0.8, 0.7, 0.6, 0.5)
-
-BP_WORLD = World(
-    "accuracy",
-    [
-        ("BP", {"step_size": 0.01}, (0.90, 0.86, 0.82, 0.80, 0.78, 0.757, 0.757, 0.757, 0.757)),
-        ("BP", {"step_size": 0.001}, (0.80, 0.82, 0.88, 0.89, 0.87, 0.83, 0.80, 0.785, 0.785)),
-        ("BP", {"step_size": 0.0001}, (0.74, 0.78, 0.84, 0.86, 0.86, 0.84, 0.81, 0.79, 0.79)),
-        ("BP", {"step_size": 0.003}, (0.88, 0.89, 0.85, 0.82, 0.80, 0.79, 0.78, 0.78, 0.78)),
-        ("BP", {"step_size": 0.1}, (0.5,)),
-        ("Linear", {"step_size": 0.001}, (0.775,)),
-        ("Linear", {"step_size": 0.01}, (0.7,)),
-    ],
-    tasks=200,
-    quiet=0.002,
-    loud=0.8,
-)
-METHODS_WORLD = World(
-    "accuracy",
-    [
-        ("BP", {"step_size": 0.01}, (0.85, 0.80, 0.77)),
-        ("BP", {"step_size": 0.001}, (0.80, 0.78, 0.75)),
-        ("L2", {"step_size": 0.03, "l2": 3e-6}, (0.85, 0.83, 0.82)),
-        ("S&P", {"step_size": 0.01, "l2": 1e-5, "noise_std": 1e-5}, (0.85, 0.85, 0.84)),
-        ("CBP", {"step_size": 0.01, "replacement_rate": 3e-4}, (0.86, 0.87, 0.88)),
-    ],
-    tasks=200,
-    quiet=0.002,
-    loud=0.8,
-    loud_seed=5,
-)
-
-
-def bold(method: str, details: dict[str, float], otherwise: float, level: float) -> tuple[str, dict[str, float], Knots]:
-    """A setting of the grid, at `level` if the paper's table prints it in bold."""
-    return (method, details, (level if BEST[method] == details else otherwise,))
-
-
-SWEEP_WORLD = World(
-    "accuracy",
-    [
-        *(
-            ("BP", {"step_size": size}, (level,))
-            for size, level in ((0.1, 0.6), (0.03, 0.75), (0.01, 0.77), (0.003, 0.7))
-        ),
-        *(
-            bold("L2", {"step_size": size, "l2": l2}, 0.6 if size in (0.1, 0.003) else 0.7, 0.82)
-            for size, l2 in product((0.1, 0.03, 0.01, 0.003), DECAYS)
-        ),
-        *(
-            bold("S&P", {"step_size": size, "l2": l2, "noise_std": noise}, 0.7 if noise > 1e-5 else 0.8, 0.85)
-            for size, l2, noise in product((0.03, 0.01), DECAYS, NOISES)
-        ),
-        *(
-            bold("CBP", {"step_size": size, "replacement_rate": rate}, 0.86, 0.88)
-            for size, rate in product((0.03, 0.01), RATES)
-        ),
-    ],
-    tasks=4,
-    quiet=0.002,
-    loud=0.5,
-)
-WORLDS = {"imagenet-bp": BP_WORLD, "imagenet-methods": METHODS_WORLD, "imagenet-sweep": SWEEP_WORLD}
-
-# For every claim, what has to be different in its world for it to fail.
-FAILS: dict[str, dict[str, Change]] = {
-    "imagenet-bp": {
-        "from-89-to-77-percent": Change({"method": "BP"}, (0.8,)),
-        "linear-network-at-77-percent": Change({"method": "Linear"}, (0.6,)),
-        "accuracy-falls-at-every-step-size": Change({"method": "BP", "step_size": 0.0001}, RISING),
-        "the-loss-is-extensive": Change({"method": "BP", "step_size": 0.0001}, RISING),
-        "largest-step-size-starts-best": Change({"method": "BP", "step_size": 0.001}, (0.95,)),
-        "largest-step-size-falls": Change({"method": "BP", "step_size": 0.01}, RISING),
-        "largest-step-size-ends-below-linear": Change({"method": "Linear"}, (0.5,)),
-        "small-step-sizes-rise-then-fall": Change({"method": "BP", "step_size": 0.001}, FALLING),
-        "small-step-sizes-end-near-linear": Change({"method": "BP", "step_size": 0.001}, RISING),
-        "first-tasks-sometimes-improve": Change({"method": "BP"}, FALLING),
-        "step-size-0.1-diverges": Change({"method": "BP", "step_size": 0.1}, (0.8,)),
-        "intermediate-step-size-follows": Change({"method": "BP", "step_size": 0.003}, RISING),
-        "every-step-size-ends-poorly": Change({"method": "BP", "step_size": 0.003}, RISING),
-        "step-size-changes-when-the-drop-begins": Change({"method": "BP"}, FALLING),
-    },
-    "imagenet-methods": {
-        "cbp-outperforms-all": Change({"method": "L2"}, (0.95,)),
-        "cbp-ends-above-its-beginning": Change({"method": "CBP"}, FALLING),
-        "cbp-maintains-plasticity": Change({"method": "CBP"}, (0.86, 0.9, 0.86)),
-        "bp-loses-plasticity": Change({"method": "BP", "step_size": 0.01}, RISING),
-        "l2-eases-the-loss": Change({"method": "L2"}, (0.85, 0.5)),
-        "sp-eases-the-loss": Change({"method": "S&P"}, (0.85, 0.5)),
-        "perturbing-helps-beyond-shrinking": Change({"method": "S&P"}, (0.85, 0.8)),
-    },
-    "imagenet-sweep": {
-        "best-l2": Change({"method": "L2", "step_size": 0.01, "l2": 1e-6}, (0.9,)),
-        "best-sp": Change({"method": "S&P", "step_size": 0.03, "l2": 1e-6, "noise_std": 1e-7}, (0.9,)),
-        "best-cbp": Change({"method": "CBP", "step_size": 0.01, "replacement_rate": 3e-5}, (0.95,)),
-        "outer-step-sizes-are-poor": Change({"method": "BP", "step_size": 0.003}, (0.8,)),
-        "cbp-is-less-sensitive": Change({"method": "CBP", "replacement_rate": 3e-3}, (0.5,)),
-        "best-cbp-outperforms-all": Change({"method": "S&P"}, (0.95,)),
-    },
-}
 EXPERIMENTS = {name: experiments.load(name) for name in WORLDS}
-CLAIMS = [(name, claim) for name, experiment in EXPERIMENTS.items() for claim in experiment.claims]
-
-
-@functools.cache
-def true_frame(name: str) -> pd.DataFrame:
-    return WORLDS[name].frame()
-
-
-@functools.cache
-def open_frames(name: str) -> tuple[pd.DataFrame, ...]:
-    """Results that decide nothing: much noise, and two runs."""
-    return WORLDS[name].hide(), WORLDS[name].frame(runs=2)
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_every_claim_has_a_frame_on_which_it_must_fail(name: str) -> None:
-    assert set(FAILS[name]) == {claim.name for claim in EXPERIMENTS[name].claims}
-
-
-@pytest.mark.parametrize(("name", "claim"), CLAIMS, ids=lambda value: getattr(value, "name", value))
-def test_a_claim_holds_fails_and_stays_open_where_it_must(name: str, claim: Claim) -> None:
-    true, false = claim.evaluate(true_frame(name)), claim.evaluate(WORLDS[name].frame(FAILS[name][claim.name]))
-    assert true.outcome is Outcome.HOLDS, true.evidence
-    assert false.outcome is Outcome.FAILS, false.evidence
-    for frame in open_frames(name):
-        hidden = claim.evaluate(frame)
-        assert hidden.outcome is Outcome.INCONCLUSIVE, hidden.evidence
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_claims_stay_open_on_what_is_missing(name: str) -> None:
-    frame = true_frame(name)
-    for part in (frame[~frame["method"].isin(["BP", "CBP"])], frame[frame["method"] == "Linear"], frame.iloc[:0]):
-        for claim in EXPERIMENTS[name].claims:
-            if claim.name in (
-                "linear-network-at-77-percent",
-                "best-l2",
-                "best-sp",
-                "perturbing-helps-beyond-shrinking",
-            ):
-                continue  # these are about what is left
-            verdict = claim.evaluate(part)
-            assert verdict.outcome is Outcome.INCONCLUSIVE, f"{claim.name}: {verdict.evidence}"
 
 
 def test_another_step_size_does_not_stand_in_for_the_largest() -> None:
@@ -196,10 +49,6 @@ def test_a_diverged_step_size_counts_as_poor_in_the_search() -> None:
     claim = {claim.name: claim for claim in EXPERIMENTS["imagenet-sweep"].claims}["outer-step-sizes-are-poor"]
     broken = frame.assign(value=frame["value"].mask((frame["step_size"] == 0.1) & (frame["seed"] == 2)))
     assert claim.evaluate(broken).outcome is Outcome.HOLDS
-
-
-def judge(name: str, claim: str, frame: pd.DataFrame) -> Outcome:
-    return {one.name: one for one in EXPERIMENTS[name].claims}[claim].evaluate(frame).outcome
 
 
 def test_all_outer_step_sizes_diverged_is_poor_and_a_diverged_inner_one_is_not_better() -> None:

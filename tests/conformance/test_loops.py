@@ -13,7 +13,7 @@ import neoteny
 from neoteny.methods import SGD
 from support.method_cases import INPUTS, OTHERS, Attached, make, network, stream
 
-STEPS = 30
+STEPS = 22
 
 
 def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float = 0.0) -> None:
@@ -130,7 +130,7 @@ def test_a_stack_of_convolutional_networks_equals_each_alone(name: str) -> None:
 
     together, alone = stack([3, 4]), [stack([3]), stack([4])]
     generator = torch.Generator().manual_seed(2)
-    for _ in range(20):
+    for _ in range(12):
         x = torch.randn(2, 6, 1, 4, 4, generator=generator, dtype=torch.float64)
         y = x.mean((-1, -2)).expand(2, 6, 2)
         losses = together.step(x, y).losses

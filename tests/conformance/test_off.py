@@ -18,7 +18,7 @@ def assert_equal(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
 def test_attached(name: str, dtype: torch.dtype) -> None:
     off = EXAMPLES[name].off
     assert off is not None
-    batches = [(x.to(dtype), y.to(dtype)) for x, y in stream(50)]
+    batches = [(x.to(dtype), y.to(dtype)) for x, y in stream(30)]
     plain = Attached(model=network(dtype=dtype))
     plain.train(batches)
     run = Attached(make(name, **off), model=network(dtype=dtype))
@@ -34,6 +34,6 @@ def test_stacked(name: str) -> None:
     off = EXAMPLES[name].off
     assert off is not None
     plain, runs = stacked(), stacked(make(name, **off))
-    for x, y in stream(50):
+    for x, y in stream(30):
         assert torch.equal(plain.step(x, y).losses, runs.step(x, y).losses)
     assert_equal(list(runs.view.tensors.values()), list(plain.view.tensors.values()))

@@ -20,7 +20,7 @@ def chains() -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("chain", chains(), ids="+".join)
 class TestASavedRun:
     def test_attached(self, chain: tuple[str, ...]) -> None:
-        batches = stream(45)
+        batches = stream(36)
         run = Attached(*map(make, chain))
         run.train(batches[:STOP])
         file = run.save()
@@ -35,7 +35,7 @@ class TestASavedRun:
             assert other.plastic.replaced == run.plastic.replaced
 
     def test_stacked(self, chain: tuple[str, ...]) -> None:
-        batches = stream(45)
+        batches = stream(36)
         runs = stacked(*map(make, chain))
         for x, y in batches[:STOP]:
             runs.step(x, y)

@@ -34,14 +34,14 @@ def compare(together: Method, alone: list[Method], steps: int) -> None:
 
 @pytest.mark.parametrize("name", FOUND)
 def test_three_runs_of_one_setting_equal_the_three_alone(name: str) -> None:
-    compare(make(name), [make(name)] * 3, steps=45)
+    compare(make(name), [make(name)] * 3, steps=30)
 
 
 @pytest.mark.parametrize(("name", "setting", "values"), [(name, *ladder) for name in FOUND for ladder in ladders(name)])
 def test_three_runs_of_different_settings_equal_the_three_alone(
     name: str, setting: str, values: tuple[float, ...]
 ) -> None:
-    compare(make(name, **{setting: values}), [make(name, **{setting: value}) for value in values], steps=25)
+    compare(make(name, **{setting: values}), [make(name, **{setting: value}) for value in values], steps=16)
 
 
 def test_the_networks_of_a_stack_differ() -> None:

@@ -8,7 +8,7 @@
 
     python benchmarks/rl.py [--blocks 9] [--iterations 8] [--processes]
 
-Numbers are medians over blocks. One torch thread a process, as the engine has it.
+Numbers are medians over blocks. One torch thread per process, as in the suite.
 """
 
 from __future__ import annotations

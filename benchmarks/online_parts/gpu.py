@@ -117,7 +117,7 @@ def decompositions(table: Table, size: int = 1971, count: int = 16) -> None:
         run()
         torch.cuda.synchronize()
         table.note(
-            f"eigenvalues, {size} x {size}, {what}: {1e3 * (time.perf_counter() - start) / each:.1f} ms a matrix"
+            f"eigenvalues, {size} x {size}, {what}: {1e3 * (time.perf_counter() - start) / each:.1f} ms per matrix"
         )
 
     def on_host() -> None:

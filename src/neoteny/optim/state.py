@@ -139,7 +139,7 @@ def _constructed(optimizer: Optimizer, options: dict[str, Any], trial: Tensor) -
 def covers(value: Tensor, parameter: Tensor, region: Region) -> bool:
     """Whether a state tensor holds numbers of single elements, rows or columns that the region indexes.
 
-    Factored state (Adafactor keeps one number a row and one a column) counts where its axis is the indexed one.
+    Factored state (Adafactor keeps one number per row and one per column) counts where its axis is the indexed one.
     """
     if value.shape == parameter.shape:
         return True

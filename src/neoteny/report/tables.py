@@ -28,7 +28,7 @@ CORRELATES = {
 BASELINES = ("BP", "PPO")
 """The methods that others improve on; a table compares with the first that the results have."""
 MIDDLE = (
-    "The interquartile mean is that of the middle half of all scores, one a run and task; its interval is from a "
+    "The interquartile mean is that of the middle half of all scores, one per run and task; its interval is from a "
     "stratified bootstrap, in which the runs of each task are drawn again."
 )
 

@@ -294,7 +294,7 @@ def _check_arguments(modules: list[nn.Module], methods: tuple[Method, ...], seed
             )
         if method.runs() not in (None, len(modules)):
             raise ValueError(
-                f"{type(method).__name__}: sequences of hyperparameters must have one value a run ({len(modules)}); "
+                f"{type(method).__name__}: sequences of hyperparameters must have one value per run ({len(modules)}); "
                 f"got {method.runs()}."
             )
     if sum(method.is_optimizer for method in methods) != 1 or not methods[0].is_optimizer:

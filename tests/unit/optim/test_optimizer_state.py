@@ -59,7 +59,7 @@ def chosen_units(plastic: neoteny.Attachment) -> dict[str, list[int]]:
 
 
 def reset_mask(net: nn.Sequential, name: str, value: Tensor, chosen: dict[str, list[int]]) -> Tensor:
-    """Which elements of a parameter (or of a state with one number a row or column) belong to reset units."""
+    """Which elements of a parameter (or of a state with one number per row or column) belong to reset units."""
     mask = torch.zeros(value.shape, dtype=torch.bool)
     module, part = name.split(".")
     rows = chosen.get(module, [])

@@ -84,9 +84,9 @@ def test_targets_that_would_broadcast_are_refused() -> None:
 
 
 def test_sequences_of_hyperparameters_need_one_value_a_run() -> None:
-    with pytest.raises(ValueError, match=r"one value a run \(3\); got 2"):
+    with pytest.raises(ValueError, match=r"one value per run \(3\); got 2"):
         make_stack(SGD(0.1), ContinualBackprop((0.1, 0.2)))
-    with pytest.raises(ValueError, match=r"one value a run \(3\); got 4"):
+    with pytest.raises(ValueError, match=r"one value per run \(3\); got 4"):
         make_stack(Adam((0.1, 0.2, 0.3, 0.4)))
     with pytest.raises(ValueError, match="must be of one length"):
         make_stack(SGD(0.1), ContinualBackprop((0.1, 0.2, 0.3), (1, 2)))

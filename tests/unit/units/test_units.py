@@ -251,7 +251,7 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
     return {name: value.detach().clone() for name, value in found.items()}
 
 
-# For each model: group -> (producer, norms, {consumer: columns a unit}); written by hand, not traced.
+# For each model: group -> (producer, norms, {consumer: columns per unit}); written by hand, not traced.
 Wiring = dict[str, tuple[list[str], dict[str, int]]]
 WIRED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Wiring]] = {
     "three layers": (

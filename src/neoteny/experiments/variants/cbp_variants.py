@@ -1,6 +1,6 @@
 """Continual backpropagation as the paper's text has it, as its public code has it, and beside L2, on permuted MNIST
 
-With 100 units a layer, L2 regularisation at its best strength ends above continual backpropagation
+With 100 units per layer, L2 regularisation at its best strength ends above continual backpropagation
 (`hundred-units`), which the paper's networks of 2,000 units do not show. This asks whether that hangs on what the
 paper's text and its public code do differently: the correction of the biases when a unit leaves, what the replacement
 rate is a share of, the maturity threshold, the utility, or on the ends of the paper's grids; and what the two do

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -13,6 +13,8 @@ from neoteny.backends.kernel.options import Numbers, Options
 from neoteny.backends.kernel.pack import Packed, draw_purposes
 from neoteny.draws.rng import purpose_code
 from neoteny.units.utilities import INCOMING, OUTGOING
+
+Arguments = TypeVar("Arguments")
 
 
 class Shape(NamedTuple):
@@ -55,14 +57,14 @@ class Flags(NamedTuple):
 
 
 class State(NamedTuple):
-    """`Packed` as arrays."""
+    """`pack.Packed` as arrays."""
 
     parameters: np.ndarray
     first: np.ndarray
     second: np.ndarray
-    mean: np.ndarray
+    mean_activation: np.ndarray
     utility: np.ndarray
-    power: np.ndarray
+    decay_power: np.ndarray
     born: np.ndarray
     buffers: np.ndarray
     dropout_seed: np.ndarray
@@ -71,18 +73,18 @@ class State(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """`Numbers` as arrays."""
+    """`options.Numbers` as arrays."""
 
     step_size: np.ndarray
     momentum: np.ndarray
     shrink: np.ndarray
     noise_std: np.ndarray
-    threshold: np.ndarray
-    decay: np.ndarray
+    maturity_threshold: np.ndarray
+    decay_rate: np.ndarray
 
 
 class Inputs(NamedTuple):
-    """`Examples` as arrays."""
+    """`examples.Examples` and its table as arrays."""
 
     start: np.ndarray
     feature: np.ndarray
@@ -102,91 +104,45 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 def state_of(packed: Packed) -> State:
     """The state of all runs, in place."""
-    return State(
-        as_array(packed.parameters),
-        as_array(packed.first),
-        as_array(packed.second),
-        as_array(packed.mean_activation),
-        as_array(packed.utility),
-        as_array(packed.decay_power),
-        as_array(packed.born),
-        as_array(packed.buffers),
-        as_array(packed.dropout_seed),
-        as_array(packed.seeds),
-        packed.replaced,
-    )
+    return _by_name(State, packed)
 
 
 def shape_of(packed: Packed, scales: Sequence[float]) -> Shape:
     """The shape of a network; `scales`: the bounds of new weights."""
     layout, purposes = packed.layout, draw_purposes(packed.options)
-
-    def unsigned(values: Sequence[int]) -> np.ndarray:
-        return np.array([max(value, 0) for value in values], dtype=np.uint64)
-
-    return Shape(
-        unsigned(layout.inputs),
-        unsigned(layout.outputs),
-        unsigned(layout.stride),
-        unsigned(layout.weight),
-        unsigned(layout.bias),
-        unsigned(layout.scale),
-        unsigned(layout.shift),
-        unsigned(layout.unit),
-        np.array([[purpose_code(text) for text in row] for row in purposes.values()], dtype=np.uint64),
-        np.array([*scales, 0.0]),
-    )
+    places = ("inputs", "outputs", "stride", "weight", "bias", "scale", "shift", "unit")
+    unsigned = {name: np.maximum(getattr(layout, name), 0).astype(np.uint64) for name in places}
+    codes = np.array([[purpose_code(text) for text in row] for row in purposes.values()], dtype=np.uint64)
+    return Shape(**unsigned, purposes=codes, bounds=np.array([*scales, 0.0]))
 
 
 def flags_of(options: Options) -> Flags:
     """The options of a learner."""
-    s = options
-    return Flags(
-        s.activation,
-        s.loss,
-        s.optimizer,
-        s.norm,
-        s.forward_decay,
-        s.backward_decay,
-        s.norm_eps,
-        s.dropout,
-        s.shrink,
-        s.noise,
-        s.noise_first,
-        s.utility,
-        s.compensate,
-        s.beta1,
-        s.beta2,
-        s.eps,
-        bool(s.utility & INCOMING),
-        bool(s.utility & OUTGOING),
-        purpose_code("dropout"),
+    return _by_name(
+        Flags,
+        options,
+        sums_in=bool(options.utility & INCOMING),
+        sums_out=bool(options.utility & OUTGOING),
+        dropout_purpose=purpose_code("dropout"),
     )
 
 
 def rates_of(numbers: Numbers) -> Rates:
     """The hyperparameters of all runs."""
-    return Rates(
-        numbers.step_size,
-        numbers.momentum,
-        numbers.shrink,
-        numbers.noise_std,
-        numbers.maturity_threshold,
-        numbers.decay_rate,
-    )
+    return _by_name(Rates, numbers)
 
 
 def inputs_of(examples: Examples) -> Inputs:
     """The examples of a task."""
-    table = examples.table
-    return Inputs(
-        table.start,
-        table.feature,
-        table.level,
-        table.values,
-        table.target,
-        examples.order,
-        examples.place,
-        examples.stream,
-        table.mask,
-    )
+    return _by_name(Inputs, examples, examples.table)
+
+
+def _by_name(kind: type[Arguments], *sources: object, **values: Any) -> Arguments:
+    """A named tuple whose fields are taken by name: from `values`, else from the first source that has them."""
+    fields: tuple[str, ...] = kind._fields  # pyright: ignore[reportAttributeAccessIssue]
+    for name in fields:
+        if name not in values:
+            values[name] = next(getattr(source, name) for source in sources if hasattr(source, name))
+        if isinstance(values[name], Tensor):
+            values[name] = as_array(values[name])
+    return kind(**values)

@@ -19,7 +19,7 @@ _ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(k) for k in range(5))
 
 
 @compiled
-def forward(p, at, bias, inputs, outputs, x, from_, to):  # pragma: no cover - compiled
+def forward_lanes(p, at, bias, inputs, outputs, x, from_, to):  # pragma: no cover - compiled
     """x[to + j] = bias + weights times x[from_ + i]."""
     for j in range(outputs):
         out = to + j
@@ -46,7 +46,7 @@ def forward(p, at, bias, inputs, outputs, x, from_, to):  # pragma: no cover - c
 
 
 @compiled
-def activate(kind, x, slope, first, count, one):  # pragma: no cover - compiled
+def activate_lanes(kind, x, slope, first, count, one):  # pragma: no cover - compiled
     """x = the activation of x, and its derivative, for `count` rows; kinds as in `options.ACTIVATIONS`."""
     zero, two = one - one, one + one
     exact = x.itemsize == 8
@@ -87,7 +87,7 @@ def activate(kind, x, slope, first, count, one):  # pragma: no cover - compiled
 
 
 @compiled
-def back(p, at, inputs, outputs, g, slope, from_, to):  # pragma: no cover - compiled
+def back_lanes(p, at, inputs, outputs, g, slope, from_, to):  # pragma: no cover - compiled
     """g[from_ + i] = slope * (weights times g[to + j])."""
     for i in range(inputs):
         row = from_ + i
@@ -102,7 +102,7 @@ def back(p, at, inputs, outputs, g, slope, from_, to):  # pragma: no cover - com
 
 
 @compiled
-def descend(p, at, inputs, outputs, x, from_, g, to, rate, lost, scaled):  # pragma: no cover - compiled
+def descend(p, at, inputs, outputs, x, from_, g, to, rate, weight_decay, scaled):  # pragma: no cover - compiled
     """Plain SGD on a matrix: the gradient of weight (i, j) is x[from_ + i] * g[to + j]."""
     for j in range(outputs):
         for lane in range(LANES):
@@ -110,8 +110,8 @@ def descend(p, at, inputs, outputs, x, from_, g, to, rate, lost, scaled):  # pra
         for i in range(inputs):
             w = at + i * outputs + j
             for lane in range(LANES):
-                # Not (1 - lost) * p: in float32 that would round what is lost to a multiple of 6e-8.
-                p[w, lane] -= lost[lane] * p[w, lane] + x[from_ + i, lane] * scaled[lane]
+                # Not (1 - weight_decay) * p: in float32 that would round what is weight_decay to a multiple of 6e-8.
+                p[w, lane] -= weight_decay[lane] * p[w, lane] + x[from_ + i, lane] * scaled[lane]
 
 
 @compiled
@@ -130,11 +130,11 @@ def descend_with_momentum(
 
 
 @compiled
-def adam(
-    p, first, second, at, inputs, outputs, x, from_, g, to, shrink, gain1, gain2, decay2, eps, length, width, by_input,
-    input_step, by_output, output_step,
+def adam_lanes(
+    p, first, second, at, inputs, outputs, x, from_, g, to, shrink, one_minus_beta1, one_minus_beta2, beta2, eps,
+    step_scale, root_scale, by_input, input_step, by_output, output_step,
 ):  # pragma: no cover - compiled  # fmt: skip
-    """Adam on a matrix; `length` and `width` as in `layers.adam_all`.
+    """Adam on a matrix; `step_scale` and `root_scale` as in `layers.adam_all`.
 
     Their rows are by_input + i * input_step and by_output + j * output_step: a step of 0 where all are of one age.
     """
@@ -145,11 +145,11 @@ def adam(
             for lane in range(LANES):
                 gradient = x[from_ + i, lane] * g[to + j, lane] + shrink[lane] * p[w, lane]
                 m = first[w, lane]
-                first[w, lane] = m + gain1 * (gradient - m)
-                second[w, lane] = decay2 * second[w, lane] + gain2 * gradient * gradient
+                first[w, lane] = m + one_minus_beta1 * (gradient - m)
+                second[w, lane] = beta2 * second[w, lane] + one_minus_beta2 * gradient * gradient
             for lane in range(LANES):
-                size = max(length[row, lane], length[column, lane])
-                root = math.sqrt(second[w, lane]) * max(width[row, lane], width[column, lane])
+                size = max(step_scale[row, lane], step_scale[column, lane])
+                root = math.sqrt(second[w, lane]) * max(root_scale[row, lane], root_scale[column, lane])
                 p[w, lane] -= size * first[w, lane] / (root + eps)
 
 
@@ -174,9 +174,11 @@ def add_sizes(p, at, inputs, outputs, incoming, outgoing, from_, to, wants_outgo
 
 
 @compiled
-def release(p, first, second, at, bias, outputs, j, lane, unit, mean, power, compensate, tiny):  # pragma: no cover
+def release_lane(
+    p, first, second, at, bias, outputs, j, lane, unit, mean, decay_power, compensate, tiny
+):  # pragma: no cover
     """Take unit j of one lane out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero."""
-    share = mean[unit + j, lane] / max(p.dtype.type(1.0) - power[unit + j, lane], tiny)
+    share = mean[unit + j, lane] / max(p.dtype.type(1.0) - decay_power[unit + j, lane], tiny)
     for k in range(outputs):
         w = at + j * outputs + k
         if compensate:
@@ -189,9 +191,10 @@ def release(p, first, second, at, bias, outputs, j, lane, unit, mean, power, com
 
 
 @compiled
-def renew(
-    p, first, second, at, bias, inputs, outputs, j, lane, unit, mean, utility, power, born, bound, step, seed, purpose
-):
+def renew_lane(
+    p, first, second, at, bias, inputs, outputs, j, lane, unit, mean, utility, decay_power, born, bound, step, seed,
+    purpose,
+):  # fmt: skip
     """Give unit j of one lane new incoming weights, a zero bias, and no past."""
     for i in range(inputs):
         words = philox(seed, j, step, purpose, i // _FOUR)
@@ -209,5 +212,5 @@ def renew(
         second[bias + j, lane] = 0.0
     mean[unit + j, lane] = 0.0
     utility[unit + j, lane] = 0.0
-    power[unit + j, lane] = 1.0
+    decay_power[unit + j, lane] = 1.0
     born[unit + j, lane] = np.int64(step)

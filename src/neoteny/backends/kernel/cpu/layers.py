@@ -180,12 +180,12 @@ def back(p, at, stride, rows, count, g, layer, back):  # pragma: no cover - comp
 def update_all(p, first, at, inputs, stride, x, g, layer, step_size, shrink, momentum):  # pragma: no cover - compiled
     """SGD on every row of a matrix; with momentum its velocity is `first` (empty: none)."""
     if first.size == 0:
-        less = step_size * shrink
+        weight_decay = step_size * shrink
         for i in range(inputs):
             row, v = at + i * stride, step_size * x[layer, i]
             for j in range(stride):
                 w = p[row + j]
-                p[row + j] = w - less * w - v * g[layer, j]
+                p[row + j] = w - weight_decay * w - v * g[layer, j]
         return
     for i in range(inputs):
         row, v = at + i * stride, x[layer, i]
@@ -198,35 +198,37 @@ def update_all(p, first, at, inputs, stride, x, g, layer, step_size, shrink, mom
 
 @compiled
 def adam_all(
-    p, first, second, at, inputs, stride, x, g, layer, shrink, gain1, gain2, decay2, eps, length, width
-):  # pragma: no cover - compiled
+    p, first, second, at, inputs, stride, x, g, layer, shrink, one_minus_beta1, one_minus_beta2, beta2, eps, step_scale,
+    root_scale,
+):  # pragma: no cover - compiled  # fmt: skip
     """Adam on every row of a matrix.
 
-    `length` and `width` hold, for each unit, the corrected step size and the correction of the root for its own number
-    of updates: row 2 * layer for the inputs, 2 * layer + 1 for the outputs; a weight takes the larger of its two.
+    `step_scale` and `root_scale` hold, for each unit, the corrected step size and the correction of the root for its
+    own number of updates: row 2 * layer for the inputs, 2 * layer + 1 for the outputs; a weight takes the larger of its
+    two.
     """
     by_input, by_output = _TWO * layer, _TWO * layer + _ONE
     for i in range(inputs):
         row, v = at + i * stride, x[layer, i]
-        own_length, own_width = length[by_input, i], width[by_input, i]
+        own_step_scale, own_root_scale = step_scale[by_input, i], root_scale[by_input, i]
         # Two loops, because compilers vectorise a loop over a few arrays only: they check for overlaps first.
         for j in range(stride):
             gradient = v * g[layer, j] + shrink * p[row + j]
             m = first[row + j]
-            first[row + j] = m + gain1 * (gradient - m)
-            second[row + j] = decay2 * second[row + j] + gain2 * gradient * gradient
+            first[row + j] = m + one_minus_beta1 * (gradient - m)
+            second[row + j] = beta2 * second[row + j] + one_minus_beta2 * gradient * gradient
         for j in range(stride):
-            size = max(own_length, length[by_output, j])
-            root = math.sqrt(second[row + j]) * max(own_width, width[by_output, j])
+            size = max(own_step_scale, step_scale[by_output, j])
+            root = math.sqrt(second[row + j]) * max(own_root_scale, root_scale[by_output, j])
             p[row + j] -= size * first[row + j] / (root + eps)
 
 
 @compiled
 def update_vector(
-    p, first, second, at, count, g, layer, optimizer, step_size, shrink, momentum, gain1, gain2, decay2, eps,
-    length, width, by,
+    p, first, second, at, count, g, layer, optimizer, step_size, shrink, momentum, one_minus_beta1, one_minus_beta2,
+    beta2, eps, step_scale, root_scale, by,
 ):  # pragma: no cover - compiled  # fmt: skip
-    """The optimizer on a bias, or on a norm's scale or shift; `by`: the row of `length` and `width`."""
+    """The optimizer on a bias, or on a norm's scale or shift; `by`: the row of `step_scale` and `root_scale`."""
     for j in range(count):
         w = p[at + j]
         gradient = g[layer, j] + shrink * w
@@ -238,10 +240,10 @@ def update_vector(
             p[at + j] = w - step_size * velocity
         else:
             m = first[at + j]
-            m += gain1 * (gradient - m)
-            square = decay2 * second[at + j] + gain2 * gradient * gradient
+            m += one_minus_beta1 * (gradient - m)
+            square = beta2 * second[at + j] + one_minus_beta2 * gradient * gradient
             first[at + j], second[at + j] = m, square
-            p[at + j] = w - length[by, j] * m / (math.sqrt(square) * width[by, j] + eps)
+            p[at + j] = w - step_scale[by, j] * m / (math.sqrt(square) * root_scale[by, j] + eps)
 
 
 @compiled

@@ -12,15 +12,15 @@ import numpy as np
 
 from neoteny.backends.kernel.cpu.lanes import (
     LANES,
-    activate,
-    adam,
+    activate_lanes,
+    adam_lanes,
     add_sizes,
-    back,
+    back_lanes,
     descend,
     descend_with_momentum,
-    forward,
-    release,
-    renew,
+    forward_lanes,
+    release_lane,
+    renew_lane,
 )
 from neoteny.backends.kernel.cpu.units import choose, measure
 from neoteny.draws.philox import compiled
@@ -56,7 +56,7 @@ def train_group(
     p = np.zeros((at[layers], np.uint64(LANES)), dtype)
     first = np.zeros((at[layers] if options.optimizer > 0 else _ZERO, np.uint64(LANES)), dtype)
     second = np.zeros((at[layers] if options.optimizer > 1 else _ZERO, np.uint64(LANES)), dtype)
-    mean, utility, power = (
+    mean, utility, decay_power = (
         np.zeros((units, LANES), dtype),
         np.zeros((units, LANES), dtype),
         np.ones((units, LANES), dtype),
@@ -73,16 +73,16 @@ def train_group(
         for layer in range(last if replaces else _ZERO):
             for j in range(n_out[layer]):
                 own, theirs = unit[layer] + j, shape.unit[layer] + j
-                mean[own, lane] = state.mean[run, theirs]
+                mean[own, lane] = state.mean_activation[run, theirs]
                 utility[own, lane] = state.utility[run, theirs]
-                power[own, lane] = state.power[run, theirs]
+                decay_power[own, lane] = state.decay_power[run, theirs]
                 born[own, lane] = state.born[run, theirs]
 
     x, g, slope = np.zeros((rows, LANES), dtype), np.zeros((rows, LANES), dtype), np.zeros((rows, LANES), dtype)
     incoming, outgoing = np.zeros((rows, LANES), dtype), np.zeros((rows, LANES), dtype)
-    length, width = np.zeros((rows, LANES), dtype), np.zeros((rows, LANES), dtype)
+    step_scale, root_scale = np.zeros((rows, LANES), dtype), np.zeros((rows, LANES), dtype)
     power1, power2 = np.ones((rows, LANES)), np.ones((rows, LANES))
-    rate, lost, shrink = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
+    rate, weight_decay, shrink = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
     momentum, decay, instant = np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES, dtype)
     score, chosen, draws = np.zeros(units, dtype), np.zeros(units, np.uint64), np.zeros(units + np.uint64(4))
     places = np.zeros(layers + _ONE, np.int64)
@@ -90,15 +90,15 @@ def train_group(
     sums, alive = np.zeros(LANES), np.ones(LANES, np.bool_)
     examples = np.zeros(LANES, np.int64)
     any_due = np.zeros(stop - start, np.bool_)
-    c = np.empty(4, dtype)
-    c[0], c[1], c[2], c[3] = 1.0 - options.beta1, 1.0 - options.beta2, options.beta2, options.eps
-    gain1, gain2, decay2, eps = c[0], c[1], c[2], c[3]
+    typed = np.empty(4, dtype)
+    typed[0], typed[1], typed[2], typed[3] = 1.0 - options.beta1, 1.0 - options.beta2, options.beta2, options.eps
+    one_minus_beta1, one_minus_beta2, beta2, eps = typed[0], typed[1], typed[2], typed[3]
     largest, tiny = np.finfo(dtype).max, np.finfo(dtype).tiny
     for lane in range(LANES):
         run = first_run + min(lane, runs - 1)
         rate[lane], shrink[lane] = rates.step_size[run], rates.shrink[run]
-        lost[lane] = rates.step_size[run] * rates.shrink[run]
-        momentum[lane], decay[lane] = rates.momentum[run], rates.decay[run]
+        weight_decay[lane] = rates.step_size[run] * rates.shrink[run]
+        momentum[lane], decay[lane] = rates.momentum[run], rates.decay_rate[run]
         x[ones, lane] = one
         for k in range(stop - start):
             for layer in range(last if replaces else _ZERO):
@@ -128,9 +128,9 @@ def train_group(
             for lane in range(LANES):
                 x[i, lane] = (bits[lane] >> place) & np.int32(1)
         for layer in range(layers):
-            forward(p, at[layer], bias[layer], n_in[layer], n_out[layer], x, row[layer], row[layer + _ONE])
+            forward_lanes(p, at[layer], bias[layer], n_in[layer], n_out[layer], x, row[layer], row[layer + _ONE])
             if layer < last:
-                activate(options.activation, x, slope, row[layer + _ONE], n_out[layer], one)
+                activate_lanes(options.activation, x, slope, row[layer + _ONE], n_out[layer], one)
 
         for lane in range(LANES):
             loss[lane] = 0.0
@@ -154,20 +154,20 @@ def train_group(
                     power1[j, lane] *= options.beta1
                     power2[j, lane] *= options.beta2
                 for lane in range(LANES):
-                    length[j, lane] = rate[lane] / (1.0 - power1[j, lane])
-                    width[j, lane] = 1.0 / math.sqrt(1.0 - power2[j, lane])
+                    step_scale[j, lane] = rate[lane] / (1.0 - power1[j, lane])
+                    root_scale[j, lane] = 1.0 / math.sqrt(1.0 - power2[j, lane])
         for backwards in range(layers):
             layer = last - backwards
             from_, to = row[layer], row[layer + _ONE]
             if layer > _ZERO:
-                back(p, at[layer], n_in[layer], n_out[layer], g, slope, from_, to)
+                back_lanes(p, at[layer], n_in[layer], n_out[layer], g, slope, from_, to)
             # A bias is one more row of weights, on the input that is always one.
             for part in range(2):
                 is_bias = part == 1
                 weights, count = (bias[layer], _ONE) if is_bias else (at[layer], n_in[layer])
                 source = ones if is_bias else from_
                 if options.optimizer == 0:
-                    descend(p, weights, count, n_out[layer], x, source, g, to, rate, lost, instant)
+                    descend(p, weights, count, n_out[layer], x, source, g, to, rate, weight_decay, instant)
                 elif options.optimizer == 1:
                     descend_with_momentum(
                         p, first, weights, count, n_out[layer], x, source, g, to, rate, shrink, momentum
@@ -175,10 +175,10 @@ def train_group(
                 else:
                     old_inputs = not replaces or layer == _ZERO or is_bias
                     old_outputs = not replaces or layer == last
-                    adam(
-                        p, first, second, weights, count, n_out[layer], x, source, g, to, shrink, gain1, gain2, decay2,
-                        eps, length, width, ones if old_inputs else from_, _ZERO if old_inputs else _ONE,
-                        ones if old_outputs else to, _ZERO if old_outputs else _ONE,
+                    adam_lanes(
+                        p, first, second, weights, count, n_out[layer], x, source, g, to, shrink, one_minus_beta1,
+                        one_minus_beta2, beta2, eps, step_scale, root_scale, ones if old_inputs else from_,
+                        _ZERO if old_inputs else _ONE, ones if old_outputs else to, _ZERO if old_outputs else _ONE,
                     )  # fmt: skip
 
         if not replaces:
@@ -192,8 +192,8 @@ def train_group(
         for layer in range(last):
             for j in range(n_out[layer]):
                 measure(
-                    options.utility, LANES, x, row[layer + _ONE] + j, mean, utility, power, unit[layer] + j, _ZERO,
-                    decay, incoming, fan_in[layer], outgoing, fan_out[layer + _ONE], instant, largest, one,
+                    options.utility, LANES, x, row[layer + _ONE] + j, mean, utility, decay_power, unit[layer] + j,
+                    _ZERO, decay, incoming, fan_in[layer], outgoing, fan_out[layer + _ONE], instant, largest, one,
                 )  # fmt: skip
         if not any_due[k - start]:
             continue
@@ -205,23 +205,23 @@ def train_group(
                 places[layer + _ONE] = places[layer]
                 if due[run, layer, k - start] > 0:
                     choose(
-                        options.utility, unit[layer], n_out[layer], utility.T, power.T, born.T, np.uint64(lane),
-                        due[run, layer, k - start], rates.threshold[run], now, seed, shape.purposes[1, layer], largest,
-                        score, draws, chosen, np.uint64(places[layer]), one,
+                        options.utility, unit[layer], n_out[layer], utility.T, decay_power.T, born.T, np.uint64(lane),
+                        due[run, layer, k - start], rates.maturity_threshold[run], now, seed, shape.purposes[1, layer],
+                        largest, score, draws, chosen, np.uint64(places[layer]), one,
                     )  # fmt: skip
                     places[layer + _ONE] += due[run, layer, k - start]
             for layer in range(last):
                 after = layer + _ONE
                 for e in range(places[layer], places[after]):
-                    release(
+                    release_lane(
                         p, first, second, at[after], bias[after], n_out[after], chosen[np.uint64(e)], np.uint64(lane),
-                        unit[layer], mean, power, options.compensate, tiny,
+                        unit[layer], mean, decay_power, options.compensate, tiny,
                     )  # fmt: skip
                 for e in range(places[layer], places[after]):
                     j = chosen[np.uint64(e)]
-                    renew(
+                    renew_lane(
                         p, first, second, at[layer], bias[layer], n_in[layer], n_out[layer], j, np.uint64(lane),
-                        unit[layer], mean, utility, power, born, shape.bounds[layer], now, seed,
+                        unit[layer], mean, utility, decay_power, born, shape.bounds[layer], now, seed,
                         shape.purposes[0, layer],
                     )  # fmt: skip
                     power1[row[after] + j, lane] = power2[row[after] + j, lane] = 1.0
@@ -238,9 +238,9 @@ def train_group(
         for layer in range(last if replaces else _ZERO):
             for j in range(n_out[layer]):
                 own, theirs = unit[layer] + j, shape.unit[layer] + j
-                state.mean[run, theirs] = mean[own, lane]
+                state.mean_activation[run, theirs] = mean[own, lane]
                 state.utility[run, theirs] = utility[own, lane]
-                state.power[run, theirs] = power[own, lane]
+                state.decay_power[run, theirs] = decay_power[own, lane]
                 state.born[run, theirs] = born[own, lane]
 
 

@@ -32,8 +32,8 @@ def sum_matrix(p, at, inputs, stride, layer, incoming, outgoing):  # pragma: no 
 
 @compiled
 def measure(
-    terms, count, h, row, mean, utility, power, own, first, decay, incoming, into, outgoing, out_of, instant, largest,
-    one,
+    terms, count, h, row, mean, utility, decay_power, own, first, decay, incoming, into, outgoing, out_of, instant,
+    largest, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """One tick of the running means and the utility of `count` numbers that lie side by side.
 
@@ -45,13 +45,13 @@ def measure(
     for j in range(count):
         x, m = h[row, j], mean[own, first + j]
         seen = abs(x) <= largest
-        power[own, first + j] *= decay[j] if seen else one
+        decay_power[own, first + j] *= decay[j] if seen else one
         mean[own, first + j] = m + (one - decay[j]) * (x - m) if seen else m
     if terms & RANDOM:
         return
     if terms & CENTRED:
         for j in range(count):
-            instant[j] = abs(h[row, j] - mean[own, first + j] / (one - power[own, first + j]))
+            instant[j] = abs(h[row, j] - mean[own, first + j] / (one - decay_power[own, first + j]))
     elif terms & ACTIVITY:
         for j in range(count):
             instant[j] = abs(h[row, j])
@@ -74,8 +74,8 @@ def measure(
 
 @compiled
 def choose(
-    terms, unit, outputs, utility, power, born, run, due, threshold, step, seed, purpose, largest, score, draws, chosen,
-    offset, one,
+    terms, unit, outputs, utility, decay_power, born, run, due, threshold, step, seed, purpose, largest, score, draws,
+    chosen, offset, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Put the `due` eligible units of lowest utility, ties by index, into chosen[offset ...].
 
@@ -85,7 +85,7 @@ def choose(
         uniforms(seed, _ZERO, step, purpose, outputs, draws)
     infinite = largest * largest
     for j in range(outputs):
-        value = one * draws[j] if terms & RANDOM else utility[run, unit + j] / (one - power[run, unit + j])
+        value = one * draws[j] if terms & RANDOM else utility[run, unit + j] / (one - decay_power[run, unit + j])
         value = min(value, largest) if value == value else largest
         young = np.int64(step) - born[run, unit + j] <= threshold
         score[j] = infinite if young else value
@@ -100,8 +100,8 @@ def choose(
 
 @compiled
 def release(
-    p, at, stride, unit, bias, outputs, scale, layer, j, mean, power, run, compensate, first, second, incoming, peak,
-    outgoing, tiny, one,
+    p, at, stride, unit, bias, outputs, scale, layer, j, mean, decay_power, run, compensate, first, second, incoming,
+    peak, outgoing, tiny, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Take unit j of a layer out of its consumer, the matrix at `at`: its mean to the bias, its weights to zero.
 
@@ -109,7 +109,7 @@ def release(
     """
     row = at + j * stride
     after = layer + _ONE
-    share = mean[run, unit + j] / max(one - power[run, unit + j], tiny) * scale
+    share = mean[run, unit + j] / max(one - decay_power[run, unit + j], tiny) * scale
     for k in range(outputs):
         w = p[row + k]
         if compensate:
@@ -135,8 +135,8 @@ def has_collapsed(incoming, peak, layer, outputs):  # pragma: no cover - compile
 
 @compiled
 def renew(
-    p, at, stride, unit, bias, inputs, scale, bound, layer, j, mean, utility, power, born, run, step, seed, purpose,
-    first, second, incoming, peak, outgoing, one,
+    p, at, stride, unit, bias, inputs, scale, bound, layer, j, mean, utility, decay_power, born, run, step, seed,
+    purpose, first, second, incoming, peak, outgoing, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Give unit j of a layer new incoming weights in the matrix at `at`, a zero bias, and no past."""
     zero = one - one
@@ -166,5 +166,5 @@ def renew(
         second[bias + j] = zero
     mean[run, unit + j] = zero
     utility[run, unit + j] = zero
-    power[run, unit + j] = one
+    decay_power[run, unit + j] = one
     born[run, unit + j] = np.int64(step)

@@ -44,7 +44,7 @@ def train_run(
     norm_scale, norm_shift, units = shape.scale, shape.shift, shape.unit
     order, starts, place, feature = inputs.order, inputs.start, inputs.place, inputs.feature
     level, levels, targets = inputs.level, inputs.values, inputs.target
-    mean, utility, power, born = state.mean, state.utility, state.power, state.born
+    mean, utility, decay_power, born = state.mean_activation, state.utility, state.decay_power, state.born
     buffers, dropout_seed = state.buffers, state.dropout_seed
     one = unit_value[0]
     zero = one - one
@@ -63,12 +63,12 @@ def train_run(
     y, root, for_scale, for_shift = (
         np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype), np.zeros(size, p.dtype),
     )  # fmt: skip
-    less = 1.0 - rates.step_size[run] * rates.shrink[run]  # float64: 1 - 1e-8 is 1 in float32
-    lazy = options.shrink and options.optimizer == 0 and not options.noise and less > FOLD
+    keep = 1.0 - rates.step_size[run] * rates.shrink[run]  # float64: 1 - 1e-8 is 1 in float32
+    lazy = options.shrink and options.optimizer == 0 and not options.noise and keep > FOLD
     dense = options.optimizer > 0 or options.noise or (options.shrink and not lazy)
     replaces = options.utility != 0
     x = np.zeros(size, p.dtype)
-    length, widths = np.zeros((_TWO * layers, width), p.dtype), np.zeros((_TWO * layers, width), p.dtype)
+    step_scale, root_scale = np.zeros((_TWO * layers, width), p.dtype), np.zeros((_TWO * layers, width), p.dtype)
     power1, power2 = np.zeros((_TWO * layers, width)), np.zeros((_TWO * layers, width))
     instant, score, returned = np.zeros(width, p.dtype), np.zeros(width, p.dtype), np.zeros(width, p.dtype)
     draws, words = np.zeros(width + np.uint64(4)), np.zeros((4, width))
@@ -77,12 +77,12 @@ def train_run(
     exact = np.ones(layers)  # the lazy scales in float64
 
     # A product with a float64 is a float64: constants take the parameters' type by way of an array.
-    c = np.empty(9, p.dtype)
-    c[0], c[1], c[2] = rates.step_size[run], rates.momentum[run], rates.shrink[run]
-    c[3], c[4], c[5] = 1.0 - options.beta1, 1.0 - options.beta2, options.beta2
-    c[6], c[7], c[8] = options.eps, rates.decay[run], 1.0 / (1.0 - options.dropout)
-    step_size, momentum, shrink, gain1, gain2, decay2, eps, decay, keep = (
-        c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8],
+    typed = np.empty(9, p.dtype)
+    typed[0], typed[1], typed[2] = rates.step_size[run], rates.momentum[run], rates.shrink[run]
+    typed[3], typed[4], typed[5] = 1.0 - options.beta1, 1.0 - options.beta2, options.beta2
+    typed[6], typed[7], typed[8] = options.eps, rates.decay_rate[run], 1.0 / (1.0 - options.dropout)
+    step_size, momentum, shrink, one_minus_beta1, one_minus_beta2, beta2, eps, decay, dropout_scale = (
+        typed[0], typed[1], typed[2], typed[3], typed[4], typed[5], typed[6], typed[7], typed[8],
     )  # fmt: skip
     decays = np.full(width, decay)
     largest, tiny = np.finfo(p.dtype).max, np.finfo(p.dtype).tiny
@@ -140,7 +140,7 @@ def train_run(
                     draws,
                 )  # fmt: skip
                 for j in range(n):
-                    factor = keep if draws[j] > options.dropout else zero
+                    factor = dropout_scale if draws[j] > options.dropout else zero
                     h[layer, j] = h[layer, j] * factor if factor > zero else zero
                     slope[layer, j] *= factor
             count[layer + _ONE] = list_rows(h, slope, layer, n, rows, values)
@@ -159,7 +159,9 @@ def train_run(
         if dense:
             _fill(x, _ZERO, n_in[0], rows, values, count[0], zero)
         if options.optimizer == 2:
-            _advance_corrections(power1, power2, length, widths, step_size, options.beta1, options.beta2, n_in, strides)
+            _advance_corrections(
+                power1, power2, step_scale, root_scale, step_size, options.beta1, options.beta2, n_in, strides
+            )
         for backwards in range(layers):
             layer = last - backwards
             at, stride, n = weights[layer], strides[layer], count[layer]
@@ -174,22 +176,22 @@ def train_run(
                     _fill(x, layer, n_in[layer], rows, values, n, zero)
                 if options.optimizer == 2:
                     adam_all(
-                        p, first, second, at, n_in[layer], stride, x, g, layer, shrink, gain1, gain2,
-                        decay2, eps, length, widths,
+                        p, first, second, at, n_in[layer], stride, x, g, layer, shrink, one_minus_beta1,
+                        one_minus_beta2, beta2, eps, step_scale, root_scale,
                     )  # fmt: skip
                 else:
                     update_all(
                         p, first, at, n_in[layer], stride, x, g, layer, step_size, shrink, momentum
                     )  # fmt: skip
             else:
-                if lazy and exact[layer] * less < FOLD:
+                if lazy and exact[layer] * keep < FOLD:
                     _fold(p, at, n_in[layer] * stride, scale[layer])
                     scale[layer] = exact[layer] = one
                     if sums:
                         sum_matrix(p, at, n_in[layer], stride, layer, incoming, outgoing)
                 before = scale[layer]
                 if lazy:
-                    exact[layer] *= less
+                    exact[layer] *= keep
                     scale[layer] = exact[layer]
                 factor = step_size / scale[layer]
                 if layer == _ZERO:
@@ -208,16 +210,16 @@ def train_run(
             side = _TWO * layer + _ONE
             update_vector(
                 p, first, second, biases[layer], n_out[layer], g, layer, options.optimizer, step_size, shrink,
-                momentum, gain1, gain2, decay2, eps, length, widths, side,
+                momentum, one_minus_beta1, one_minus_beta2, beta2, eps, step_scale, root_scale, side,
             )  # fmt: skip
             if options.norm and layer < last:
                 update_vector(
-                    p, first, second, norm_scale[layer], n_out[layer], for_scale, layer, options.optimizer,
-                    step_size, shrink, momentum, gain1, gain2, decay2, eps, length, widths, side,
+                    p, first, second, norm_scale[layer], n_out[layer], for_scale, layer, options.optimizer, step_size,
+                    shrink, momentum, one_minus_beta1, one_minus_beta2, beta2, eps, step_scale, root_scale, side,
                 )  # fmt: skip
                 update_vector(
-                    p, first, second, norm_shift[layer], n_out[layer], for_shift, layer, options.optimizer,
-                    step_size, shrink, momentum, gain1, gain2, decay2, eps, length, widths, side,
+                    p, first, second, norm_shift[layer], n_out[layer], for_shift, layer, options.optimizer, step_size,
+                    shrink, momentum, one_minus_beta1, one_minus_beta2, beta2, eps, step_scale, root_scale, side,
                 )  # fmt: skip
             if layer > _ZERO:
                 above = layer - _ONE
@@ -237,15 +239,15 @@ def train_run(
                     )  # fmt: skip
             for layer in range(last):
                 measure(
-                    options.utility, strides[layer], h, layer, mean, utility, power, run, units[layer], decays,
+                    options.utility, strides[layer], h, layer, mean, utility, decay_power, run, units[layer], decays,
                     incoming, scale[layer] * fan_in[layer], outgoing, scale[layer + _ONE] * fan_out[layer + _ONE],
                     instant, largest, one,
                 )  # fmt: skip
             if any_due[k - start]:
                 _replace(
-                    run, shape, options, state, rates.threshold[run], due, k - start, now, seed, p, first, second,
-                    scale, sums, incoming, peak, outgoing, power1, power2, largest, tiny, score, draws, chosen, places,
-                    one,
+                    run, shape, options, state, rates.maturity_threshold[run], due, k - start, now, seed, p, first,
+                    second, scale, sums, incoming, peak, outgoing, power1, power2, largest, tiny, score, draws, chosen,
+                    places, one,
                 )  # fmt: skip
         if options.noise and not options.noise_first:
             _perturb(p, shape, options.norm, seed, now, rates.noise_std[run], one, words)
@@ -272,7 +274,7 @@ def _fill(x, layer, inputs, rows, values, count, zero):  # pragma: no cover - co
 
 @compiled
 def _advance_corrections(
-    power1, power2, length, width, step_size, beta1, beta2, n_in, strides
+    power1, power2, step_scale, root_scale, step_size, beta1, beta2, n_in, strides
 ):  # pragma: no cover - compiled
     """Adam's corrections one update later, for the units on both sides of every matrix."""
     for layer in range(np.uint64(len(n_in))):
@@ -282,8 +284,8 @@ def _advance_corrections(
             for j in range(units):
                 power1[side, j] *= beta1
                 power2[side, j] *= beta2
-                length[side, j] = step_size / (1.0 - power1[side, j])
-                width[side, j] = 1.0 / math.sqrt(1.0 - power2[side, j])
+                step_scale[side, j] = step_size / (1.0 - power1[side, j])
+                root_scale[side, j] = 1.0 / math.sqrt(1.0 - power2[side, j])
 
 
 @compiled
@@ -312,7 +314,7 @@ def _replace(
         if due[run, layer, k] == 0:
             continue
         choose(
-            options.utility, shape.unit[layer], shape.outputs[layer], state.utility, state.power, state.born, run,
+            options.utility, shape.unit[layer], shape.outputs[layer], state.utility, state.decay_power, state.born, run,
             due[run, layer, k], threshold, step, seed, shape.purposes[1, layer], largest, score, draws, chosen,
             np.uint64(places[layer]), one,
         )  # fmt: skip
@@ -323,8 +325,8 @@ def _replace(
             j = chosen[np.uint64(c)]
             release(
                 p, shape.weight[after], shape.stride[after], shape.unit[layer], shape.bias[after], shape.outputs[after],
-                scale[after], layer, j, state.mean, state.power, run, options.compensate, first, second, incoming, peak,
-                outgoing, tiny, one,
+                scale[after], layer, j, state.mean_activation, state.decay_power, run, options.compensate, first,
+                second, incoming, peak, outgoing, tiny, one,
             )  # fmt: skip
         if sums and places[after] > places[layer] and has_collapsed(incoming, peak, after, shape.outputs[after]):
             sum_matrix(
@@ -336,8 +338,8 @@ def _replace(
             j = chosen[np.uint64(c)]
             renew(
                 p, shape.weight[layer], shape.stride[layer], shape.unit[layer], shape.bias[layer], shape.inputs[layer],
-                scale[layer], shape.bounds[layer], layer, j, state.mean, state.utility, state.power, state.born, run,
-                step, seed, shape.purposes[0, layer], first, second, incoming, peak, outgoing, one,
+                scale[layer], shape.bounds[layer], layer, j, state.mean_activation, state.utility, state.decay_power,
+                state.born, run, step, seed, shape.purposes[0, layer], first, second, incoming, peak, outgoing, one,
             )  # fmt: skip
             if options.optimizer == 2:
                 by_output, by_input = _TWO * layer + _ONE, _TWO * after

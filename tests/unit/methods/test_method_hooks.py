@@ -336,7 +336,7 @@ def test_the_slow_weights_are_those_that_are_evaluated() -> None:
 
 
 def test_online_performance_is_that_of_the_weights_to_evaluate_with() -> None:
-    from neoteny.backends.backend import LibraryBackend
+    from neoteny.backends.library import LibraryBackend
     from neoteny.nets import MLP
     from neoteny.problems import SlowlyChangingRegression
 

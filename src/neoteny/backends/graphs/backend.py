@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neoteny.backends.backend import BLOCK_UPDATES, StackBackend
 from neoteny.backends.graphs.conv_streams import SideBySide
+from neoteny.backends.library import BLOCK_UPDATES, StackBackend
 from neoteny.methods.declaration import RecordedStep, recorded_step_of
 from neoteny.methods.method import Method, State
 from neoteny.problems.problem import Problem, Stream

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from neoteny.backends.backend import LibraryBackend
 from neoteny.backends.graphs import relu_pool as pooling
 from neoteny.backends.graphs.backend import GraphBackend, why_not_recorded
 from neoteny.backends.graphs.conv_streams import SideBySide
+from neoteny.backends.library import LibraryBackend
 from neoteny.draws import noise, rng
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method

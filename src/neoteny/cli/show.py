@@ -1,4 +1,4 @@
-"""What each command does: the flow from an experiment's name to its results, and from results to a page."""
+"""The commands that show something: list, status, claims, report and data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def command_list() -> int:
-    """Everything that has a name."""
+    """List everything that has a name."""
     from neoteny.cli.catalogue import list_experiments, list_things
 
     tables = [
@@ -28,7 +28,7 @@ def command_list() -> int:
 
 
 def command_status(folder: Path) -> int:
-    """How far a results folder is."""
+    """Print how far a results folder is."""
     from neoteny.suite.progress import status_text
     from neoteny.suite.store.folder import ResultsFolder
 
@@ -37,7 +37,7 @@ def command_status(folder: Path) -> int:
 
 
 def command_claims(folder: Path, so_far: bool, tasks: int | None) -> int:
-    """The verdicts."""
+    """Print the verdict on every claim."""
     from neoteny.report.claim import Outcome
     from neoteny.suite.store.results import Results
 
@@ -61,7 +61,7 @@ def command_claims(folder: Path, so_far: bool, tasks: int | None) -> int:
 
 
 def command_report(folder: Path, so_far: bool, tasks: int | None) -> int:
-    """The page and the figures."""
+    """Write the page and the figures."""
     from neoteny.suite.store.errors import StoreError
     from neoteny.suite.store.files import try_lock
     from neoteny.suite.store.results import Results
@@ -162,7 +162,7 @@ def _facts(results: Results) -> dict[str, str]:
 
 
 def _describe_part(frame: pd.DataFrame, results: Results, metric: str, tasks: int | None) -> dict[str, str]:
-    """What is shown that is not all of all runs; `metric` is one that every task has."""
+    """Which runs or tasks this report leaves out; `metric` is one that every task has."""
     from neoteny.report.statistics import say_count
 
     facts = {"Tasks shown": f"the first {tasks} of each run that has them"} if tasks is not None else {}
@@ -178,7 +178,7 @@ def _describe_part(frame: pd.DataFrame, results: Results, metric: str, tasks: in
 
 
 def command_data(action: str, name: str, data: Path | None) -> int:
-    """Which datasets are there; or fetch one."""
+    """List the datasets, or fetch one."""
     from neoteny.problems.data.texts import fetch_with_progress, list_text
 
     print(list_text(data) if action == "list" else fetch_with_progress(name, data))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
+
+from neoteny.text import nearest
 
 if TYPE_CHECKING:
     from neoteny.methods.method import Method
@@ -57,9 +58,9 @@ def check_choice(method: Method, name: str, choices: Sequence[str]) -> None:
     """Refuse a value that is not one of the choices, suggesting the nearest."""
     value = getattr(method, name)
     if value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{type(method).__name__}: {name} must be one of {', '.join(choices)}; got {value!r}.{hint}")
+        known = ", ".join(choices)
+        hint = nearest(value, choices)
+        raise ValueError(f"{type(method).__name__}: {name} must be one of {known}; got {value!r}.{hint}")
 
 
 def check_flag(method: Method, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Several processes in one results folder, and the watching of them."""
+"""Several worker processes in one results folder: started, watched and stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[li
     and the worker stops at its next checkpoint.
 
     Returns:
-        What went wrong, and what else they had to say.
+        What failed, and their other messages.
 
     Raises:
         Stopped: asked to stop; the workers have stopped too.
@@ -61,7 +61,7 @@ def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[li
         problems.append(
             f"{len(killed)} worker(s) were ended by signal {-killed[0]}"
             + (" (out of memory?)" if -killed[0] == signal.SIGKILL else "")
-            + ". Give the same command again, it goes on from the last checkpoints."
+            + ". Repeat the command; it continues from the last checkpoints."
         )
     return problems or [f"{len(codes)} worker(s) ended with status {codes[0]}."], ""
 

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: bars in a terminal, plain lines elsewhere; and `neoteny status`."""
+"""The progress of a sweep for the person who waits: bars in a terminal, plain lines elsewhere; `neoteny status`."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Display:
     def _update(self) -> None:
         for key, entry in self._results.progress().items():
             if entry["state"] != "running" and self._before.get(key) == entry["state"]:
-                continue  # an earlier command left it so
+                continue  # left by an earlier command
             self._before.pop(key, None)
             if self._rich is not None:
                 self._draw(key, entry)
@@ -129,7 +129,7 @@ class Display:
 
 
 def status_text(results: ResultsFolder) -> str:
-    """What is finished, running, failed and left, and the time to go."""
+    """The text of `neoteny status`: what is finished, running, failed and left, and the time to go."""
     entries = results.progress()
     finished = results.finished_runs()
     rows, seconds = [], 0.0
@@ -161,8 +161,8 @@ def status_text(results: ResultsFolder) -> str:
         lines.append(f"Left for later by --methods: {', '.join(plan['left_out'])}.")
     if others:
         lines.append(
-            f"{others} finished runs are of settings that the experiment no longer has, or were trained by another "
-            "path; reports leave them out."
+            f"{others} finished runs have settings that the experiment no longer has, or were trained by another "
+            "backend; reports leave them out."
         )
     if seconds:
         lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")
@@ -170,7 +170,7 @@ def status_text(results: ResultsFolder) -> str:
         if _state(results, key, entry) == "failed":
             lines.append(f"failed: {entry.get('error', 'unknown error')}")
     if (left or plan["more"]) and not any(results.is_running(key) for key in entries):
-        lines.append(f"Nothing is running. `{plan['command']}` goes on.")
+        lines.append(f"Nothing is running. `{plan['command']}` continues.")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""From a sweep to runs, and from runs to stacks: what differs only in seeds and numbers trains together."""
+"""From a sweep to runs, and from runs to stacks: runs that differ only in seeds and numbers are trained together."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PlannedStack:
 
     @property
     def name(self) -> str:
-        """What a progress line calls it: its settings' methods, and what they have in common."""
+        """Its name in progress lines: the methods of its settings, and what they have in common."""
         settings = list({run.setting.label: run.setting for run in self.runs}.values())
         if len(settings) == 1:
             return settings[0].label + (f", seed {self.runs[0].seed}" if len(self.runs) == 1 else "")
@@ -82,7 +82,7 @@ class PlannedStack:
         return f"{shown}, {len(settings)} settings"
 
     def methods(self) -> tuple[Method, ...]:
-        """The methods of the stack: a number that differs between runs becomes a tuple with one value a run."""
+        """The methods of the stack: a number that differs between runs becomes a tuple with one value per run."""
         columns = zip(*(run.setting.methods for run in self.runs), strict=True)
         return tuple(_combine(list(column)) for column in columns)
 
@@ -138,7 +138,7 @@ def stacks_of(
         runs: all runs that are wanted.
         finished: ids of runs whose results are there.
         begun: ids of the runs of stacks that have begun earlier; those whose runs are all wanted stay together, so
-            that their checkpoints can be used also if other runs were asked for in the meantime.
+            that their checkpoints stay usable when other runs were asked for in the meantime.
     """
     open_runs = {run.run_id: run for run in runs if run.run_id not in finished}
     stacks: list[PlannedStack] = []

@@ -1,6 +1,6 @@
-"""Sweep: everything an experiment runs, as frozen descriptions that refuse what they do not know.
+"""Sweep: everything an experiment runs, as frozen descriptions that refuse unknown options.
 
-An experiment's `sweep(scale)` returns a `Sweep`; `engine.plan` turns it into runs and stacks.
+An experiment's `sweep(scale)` returns a `Sweep`; `stacks` turns it into runs and stacks.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Agent(ABC):
         """The training of one run, at its start."""
 
     def why_not_compiled(self, setting: Setting) -> str:
-        """Why the compiled path cannot train this setting, in words; "" if it can."""
-        return f"{type(self).__name__} has no compiled path"
+        """Why the compiled backend cannot train this setting, in words; "" if it can."""
+        return f"{type(self).__name__} has no compiled backend"
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,11 @@ class Sweep:
         settings: the curves.
         runs: runs for each setting; run k has seed k, and the same stream in every setting.
         measures: what to measure at the start of tasks (of an agent: at their end), by name
-            (`engine.measures.MEASURES`).
+            (`suite.measures.MEASURES`).
         measure_every: measure at every n-th task.
         probe_examples: inputs of the task to measure on.
         selection: the paper's two-stage protocol, or None.
-        stack_size: at most this many runs train in one stack; an agent always trains alone.
+        stack_size: at most this many runs train in one stack; an agent always acts alone.
         points_per_task: at how many points of a task an agent's return is recorded, for curves within tasks.
         chosen: values on which the paper is silent.
         dtype: "float32" or "float64".

@@ -22,7 +22,7 @@ from neoteny.suite.stacks import PlannedStack
 
 
 class Training:
-    """One stack of runs on its way.
+    """The training of one stack of runs.
 
     Attributes:
         task, step: where it is: the task number, and the updates done in it.
@@ -31,7 +31,7 @@ class Training:
     """
 
     ended = ""
-    """Why it came to an end before its time, in words, where there is more to say than `diverged_at` does."""
+    """Why it ended early, in words, where there is more to say than `diverged_at` does."""
 
     def __init__(self, planned: PlannedStack, stream: Stream, device: torch.device, threads: int = 1) -> None:
         self.planned = planned
@@ -55,7 +55,7 @@ class Training:
 
     @property
     def reason(self) -> str:
-        """Why its path does not do what it could, in a few words; mostly there is none."""
+        """Why its backend does less than it could, in a few words; usually empty."""
         return self._backend.reason
 
     @property
@@ -124,7 +124,7 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict()` was taken."""
+        """Continue from where `state_dict()` was taken."""
         self._stack.load_state_dict(state["stack"])
         self._backend.read()
         self.task, self.step, self._block = state["task"], state["step"], state["block"]

@@ -18,7 +18,7 @@ from support.suite import Zygote, write_experiment
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """What the command says when it fails in a way that a user can fix."""
+    """What the command says when it fails in a way that the user can fix."""
     assert cli.main([str(each) for each in arguments]) == 1
     said = capsys.readouterr().err
     assert said.startswith("neoteny: ")

@@ -96,7 +96,7 @@ def test_the_id_of_a_run_depends_on_what_changes_its_numbers_and_on_nothing_else
 
 
 def test_the_id_is_fixed_over_versions_of_the_code() -> None:
-    """If this fails, old results are no longer found: raise RESULTS_VERSION on purpose, or undo the change."""
+    """If this fails, old results are no longer found: raise RESULTS_VERSION on purpose, or correct the change."""
     assert digest(canonical((SGD(0.01), ContinualBackprop(1e-4)))) == "d10cb98d05b8a2a7"
     assert RESULTS_VERSION == 1
 

@@ -71,7 +71,7 @@ def anonymous(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """What a command says that fails in a way that a user can fix."""
+    """What a command says that fails in a way that the user can fix."""
     capsys.readouterr()
     assert cli.main([str(each) for each in arguments]) == 1
     return capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_a_run_that_diverged_stays_among_the_others_and_so_does_a_stack_of_them(
 def test_of_a_run_in_two_stacks_the_one_that_is_further_counts(tmp_path: Path, run: Command) -> None:
     experiment, out = write_small(tmp_path / "small.py", tasks=6, first=2), tmp_path / "out"
     assert run(experiment, *SLOW, "--out", out, looks=1 + 2) == 130
-    for runs, tasks in ((2, 1), (1, 4)):  # each a separate stack, which starts from the beginning
+    for runs, tasks in ((2, 1), (1, 4)):  # each a stack of its own, which starts from the beginning
         assert run(experiment, *SLOW, "--out", out, "--runs", runs, looks=1 + tasks) == 130
     assert len(list(out.glob("unfinished/*"))) == 3
     errors = Results.open(out).frame(so_far=True).query("metric == 'error'")

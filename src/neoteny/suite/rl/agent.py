@@ -66,7 +66,7 @@ class OnPolicyLearner(Protocol):
 
 
 class AgentTraining:
-    """One run on its way.
+    """The training of one run.
 
     Args:
         planned: a stack of one run.
@@ -157,7 +157,7 @@ class AgentTraining:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict()` was taken."""
+        """Continue from where `state_dict()` was taken."""
         self._learner.stack.load_state_dict(state["stack"])
         self._built_from = state["world"]
         self._world.load_state_dict(self._built_from)

@@ -16,7 +16,7 @@ from torch import Tensor
 from neoteny.problems.problem import Problem
 
 CURVE = ".curve"
-"""How the names of metrics end that have several points a task, numbered through."""
+"""The ending of the names of metrics that have several points per task, numbered consecutively."""
 _BY_POINT = ("return", "length", "episodes", "reward", "steps")
 
 
@@ -51,7 +51,7 @@ class Record:
         self._metrics = {name: np.zeros(problem.tasks) for name in metrics if name != "replaced"}
         self._iterations = np.zeros(problem.tasks)
         once = [*measures, "friction", *(["replaced"] if "replaced" in metrics else [])]
-        self._once = {name: np.full(problem.tasks, np.nan) for name in once}  # one value a task
+        self._once = {name: np.full(problem.tasks, np.nan) for name in once}  # one value per task
         self._every = dict.fromkeys(measures, measure_every)
         self._running = np.zeros(2)  # return and length of the episode that has not ended
 

@@ -1,6 +1,7 @@
 """Checkpoints of one stack: a few, the newest last, each written whole and known by its checksum.
 
-The checksum is part of the file's name. A file that does not match is passed over for the one before it, and said.
+The checksum is part of the file's name. A file that does not match is skipped with a note, and the one
+before it is used.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ class Checkpoints:
         return path
 
     def load(self, device: torch.device) -> tuple[dict[str, Any] | None, list[str]]:
-        """The newest checkpoint that is whole (None if there is none), and what was passed over."""
+        """The newest checkpoint that is whole (or None), and notes on those that were skipped."""
         notes: list[str] = []
         for path in reversed(self._files()):
             if _checksum(path) != path.stem.split("-")[1]:
-                notes.append(f"{path} is damaged (its checksum differs) and is passed over.")
+                notes.append(f"{path} is damaged (its checksum differs) and is skipped.")
                 continue
             state = torch.load(path, map_location=device, weights_only=True)
             if state.get("format") == FORMAT:
                 return state, notes
-            notes.append(f"{path} is of format {state.get('format')}, this version writes {FORMAT}; passed over.")
+            notes.append(f"{path} is of format {state.get('format')}, this version writes {FORMAT}; it is skipped.")
         if notes:
-            notes.append("No checkpoint is left that can be used: the stack starts again.")
+            notes.append("No checkpoint is left that can be used: the stack starts from the beginning.")
         return None, notes
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Files that survive: written whole or not at all, and locks that die with their process."""
+"""Atomic file writes and process-bound locks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise StoreError(
-            f"{path} cannot be read ({error}). It may have been edited or damaged; put it right, or move it away."
+            f"{path} cannot be read ({error}). It may have been edited or damaged; repair it, or move it away."
         ) from error
 
 
@@ -123,7 +123,7 @@ def _sync_folder(folder: Path) -> None:
 def _explain(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (
-            f"No space left to write {path}. Nothing that was finished is lost: free some space and give the same "
-            "command again, it goes on from the last checkpoint."
+            f"No space left to write {path}. Nothing that was finished is lost: free some space and repeat the "
+            "command; it continues from the last checkpoint."
         )
     return f"{path} cannot be written ({error.strerror or error}). Choose another folder with --out, or fix this one."

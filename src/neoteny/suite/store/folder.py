@@ -45,7 +45,7 @@ class ResultsFolder:
         return read_json(self.root / "experiment.json")
 
     def plan(self) -> dict[str, Any]:
-        """What the last `run` set out to do; nothing if that cannot be read."""
+        """The contents of plan.json, what the last `run` set out to do; empty if it cannot be read."""
         nothing = {"runs": [], "settings": [], "left_out": [], "more": "", "command": "neoteny run", "folder": ""}
         try:
             return {**nothing, **read_json(self.root / "plan.json")}
@@ -66,7 +66,7 @@ class ResultsFolder:
         return {run["run_id"] for part in self.parts() for run in part["runs"]}
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """How far every stack is that has begun; what cannot be read is passed over, nothing depends on it."""
+        """How far each begun stack is; files that cannot be read are skipped, since nothing depends on them."""
         found = {}
         for path in sorted((self.root / "progress").glob("[0-9a-f]*.json")):
             with contextlib.suppress(StoreError):

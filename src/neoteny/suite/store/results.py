@@ -5,7 +5,7 @@ experiment.py              a copy of a user's own experiment file
 plan.json                  what the last `run` set out to do
 parts/<stack>.parquet      results of one stack of runs; its being there means that they are finished
 parts/<stack>.json         full configuration of these runs, versions, device, timings
-unfinished/<stack>.parquet results of the tasks that an unfinished stack has behind it, as of its newest checkpoint
+unfinished/<stack>.parquet results of the finished tasks of an unfinished stack, as of its newest checkpoint
 progress/<stack>.json      how far a stack is, for `neoteny status`
 checkpoints/<stack>/       the newest checkpoints of an unfinished stack
 locks/<stack>.lock         held by the process that trains the stack
@@ -43,7 +43,7 @@ class Results(ResultsFolder):
 
     @classmethod
     def create(cls, root: Path, about: Mapping[str, Any], source: bytes | None = None) -> Results:
-        """Open the folder for a run, making it if there is none.
+        """Open the folder for a run; it is made if it does not exist.
 
         Args:
             root: where.
@@ -70,7 +70,7 @@ class Results(ResultsFolder):
         with hold_lock(root / ".create.lock"):  # two commands may begin at once
             if path.exists():
                 results._check(read_json(path), wanted)
-            # Written again each time: a user may have corrected the figure or a claim since. This file first: another
+            # Written again each time: the user may have changed the figure or a claim since. This file first: another
             # command that begins now takes a folder with anything else in it for somebody's own.
             write_json(path, wanted)
             if source is not None:
@@ -94,7 +94,7 @@ class Results(ResultsFolder):
                 )
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
-        """Say what is wanted: runs (ids), settings (hashes), left_out (methods), more (text), command, folder."""
+        """Write what is wanted: runs (ids), settings (hashes), left_out (methods), more (text), command, folder."""
         with hold_lock(self.root / ".create.lock"):
             write_json(self.root / "plan.json", plan)
 
@@ -116,7 +116,7 @@ class Results(ResultsFolder):
         return try_lock(self.root / "locks" / f"{stack_id}.lock")
 
     def write_progress(self, stack_id: str, progress: Mapping[str, Any]) -> None:
-        """Say how far a stack is."""
+        """Write how far a stack is."""
         write_json(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
 
     def write_part(self, stack: PlannedStack, training: Training | AgentTraining, facts: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Results(ResultsFolder):
         self._unfinished(stack.stack_id).unlink(missing_ok=True)
 
     def write_unfinished(self, stack: PlannedStack, training: Training | AgentTraining) -> None:
-        """Write what an unfinished stack has so far, for those who want to look at it."""
+        """Write the results of an unfinished stack so far, for `--so-far`."""
         import pyarrow.parquet as parquet
 
         settings = {run.run_id: setting_digest(run.configuration) for run in stack.runs}
@@ -159,7 +159,7 @@ class Results(ResultsFolder):
         Runs of settings that the experiment no longer has are kept in the folder and left out here.
 
         Args:
-            so_far: whether unfinished runs count too, with the tasks they have behind them.
+            so_far: whether unfinished runs count too, with the tasks they have finished.
 
         Raises:
             StoreError: a part cannot be read; it is named.

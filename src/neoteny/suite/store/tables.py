@@ -1,6 +1,7 @@
 """Results of runs as tables: one row for each run, metric and task.
 
-Before this: `training` and `agents`, which count tasks and metrics; after it: `store`, which keeps the tables in files.
+Before this: `training` and `rl.agent`, which count tasks and metrics; after it: `results`, which keeps the tables in
+files.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def make_table(stack: PlannedStack, training: Training | AgentTraining) -> pa.Table:
-    """The tidy table of one stack; of an unfinished one, the tasks that it has behind it."""
+    """The tidy table of one stack; for an unfinished stack, of the tasks it has finished."""
     import pyarrow as pa
 
     table = training.table()
@@ -51,7 +52,7 @@ def make_table(stack: PlannedStack, training: Training | AgentTraining) -> pa.Ta
 
 
 def _repeat_words(words: list[str], counts: list[int]) -> pa.DictionaryArray:
-    """Each word repeated by its count, as codes from the start: a long table of strings takes a second to make."""
+    """Each word repeated; as codes from the start, because a long table of strings takes a second to make."""
     import pyarrow as pa
 
     known = list(dict.fromkeys(words))
@@ -60,7 +61,7 @@ def _repeat_words(words: list[str], counts: list[int]) -> pa.DictionaryArray:
 
 
 def take_first_tasks(frame: pd.DataFrame, tasks: int, points_per_task: int) -> pd.DataFrame:
-    """The first tasks of every run that has got so far; the others are left out."""
+    """The first tasks of every run that has finished them; other runs are left out."""
     points = frame["metric"].map({metric: _points(metric, points_per_task) for metric in frame["metric"].unique()})
     task = frame["task"] // points
     reached = task.groupby(frame["run_id"]).transform("max") >= tasks - 1

@@ -175,7 +175,7 @@ _add_comparisons("""
 def norm_falls_faster(frame: pd.DataFrame) -> Verdict:
     """After its best, online normalisation loses more accuracy with each twentieth of the tasks than BP does."""
     speeds = (_accuracy(frame, method).fall_speed for method in ("Online norm", "BP"))
-    return above(*speeds, what="fall a bin after the best one, Online norm less BP")
+    return above(*speeds, what="fall per bin after the best one, Online norm less BP")
 
 
 @claim("norm-correlates-better-at-first", "Section 5")

@@ -150,7 +150,7 @@ def adam_step_size_sets_speed(frame: pd.DataFrame) -> Verdict:
     """Adam's step size changes how fast accuracy falls: by more than a tenth between the smallest and the largest."""
     slowest, _, fastest = (each.fall_speed for each in _trends(frame, "Adam"))
     tolerance = 0.1 * max((abs(float(speed.mean())) for speed in (slowest, fastest) if len(speed)), default=0.0)
-    return differs(fastest, slowest, tolerance, "fall a bin at the largest step size less the smallest")
+    return differs(fastest, slowest, tolerance, "fall per bin at the largest step size less the smallest")
 
 
 def _grows_with_dropout(frame: pd.DataFrame, what: str, value_of: Callable[[Trend], pd.Series]) -> Verdict:
@@ -169,7 +169,7 @@ def more_dropout_falls_more(frame: pd.DataFrame) -> Verdict:
 def more_dropout_falls_faster(frame: pd.DataFrame) -> Verdict:
     """The higher the probability of dropout, the more accuracy is lost with each twentieth of the tasks after the best
     ones."""
-    return _grows_with_dropout(frame, "fall a bin", lambda accuracy: accuracy.fall_speed)
+    return _grows_with_dropout(frame, "fall per bin", lambda accuracy: accuracy.fall_speed)
 
 
 def _is_best(frame: pd.DataFrame, method: str, best: int = 1) -> Verdict:

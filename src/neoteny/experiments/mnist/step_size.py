@@ -131,7 +131,7 @@ def falls_steadily(frame: pd.DataFrame, step_sizes: Sequence[float] = STEP_SIZES
     def check(step_size: float) -> Verdict:
         accuracy = _bp(frame, "accuracy", step_size)
         last_half = accuracy.slope(len(accuracy.bins) // 2)
-        fall = above(accuracy.fall_speed, what=f"step size {step_size:g}, fall a bin from the best bin on")
+        fall = above(accuracy.fall_speed, what=f"step size {step_size:g}, fall per bin from the best bin on")
         return all_of([fall, below(last_half, what=f"step size {step_size:g}, slope over the last half")])
 
     return for_each(step_sizes, check)

@@ -49,7 +49,7 @@ def sweep(scale: str) -> Sweep:
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """Accuracy over tasks for each width."""
-    shared = (lambda row: f"{short(row['width'])} units a layer", sweep(scale_of(frame)).settings)
+    shared = (lambda row: f"{short(row['width'])} units per layer", sweep(scale_of(frame)).settings)
     return [draw_over_tasks(frame, "accuracy", *shared, title="Backpropagation at three network widths")]
 
 

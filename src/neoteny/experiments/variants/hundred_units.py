@@ -36,7 +36,7 @@ paper's best strength at all noises: the paper's rule is to take L2's best."""
 COMPARED_DROPOUT = 0.1
 
 NARROWER, COMPARED = assume("""
-- width and number of runs | 100 units a layer, 8 runs of each setting unless fewer were asked for | The paper's
+- width and number of runs | 100 units per layer, 8 runs of each setting unless fewer were asked for | The paper's
   networks have 2,000 units and up to 30 runs; these make 48 million examples a matter of minutes.
 - settings at which methods are compared | step size 0.003 for backpropagation, probability 0.1 for dropout, else the
   setting with the best mean accuracy | The paper's own rule (Appendix A), which it sets aside for dropout; the best is
@@ -119,7 +119,7 @@ claims = (
     *reuse("mnist-methods", compare_methods, without=["one-unit-every-five-examples"]),
     *reuse("mnist-sensitivity", compare_settings),
 )
-_WIDTH_REASON = "It is a number of the paper's networks, of 2,000 units a layer; these have 100."
+_WIDTH_REASON = "It is a number of the paper's networks, of 2,000 units per layer; these have 100."
 unchecked = (
     *omit("mnist-step-size", ["quarter-of-units-dead"], _WIDTH_REASON),
     *omit("mnist-methods", ["one-unit-every-five-examples"], _WIDTH_REASON),

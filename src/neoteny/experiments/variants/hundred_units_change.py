@@ -23,7 +23,7 @@ WIDTH, RUNS = 100, 8
 
 NARROWER = Assumption(
     "width and number of runs",
-    "100 units a layer, 8 runs at each rate of change",
+    "100 units per layer, 8 runs at each rate of change",
     "The paper's network has 2,000 units; this one makes 48 million examples a matter of minutes.",
 )
 

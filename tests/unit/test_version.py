@@ -1,10 +1,11 @@
-"""The version has one place, neoteny.__version__; the installed package and CITATION.cff say the same."""
+"""The version has one place, neoteny.__version__; what is built from here and CITATION.cff have the same."""
 
 from __future__ import annotations
 
 import re
-from importlib import metadata
 from pathlib import Path
+
+from setuptools.config.pyprojecttoml import read_configuration
 
 import neoteny
 
@@ -16,8 +17,8 @@ def test_the_citation_file_names_this_version() -> None:
     assert found == [neoteny.__version__]
 
 
-def test_the_installed_package_has_this_version() -> None:
-    assert metadata.version("neoteny") == neoteny.__version__
+def test_a_wheel_built_from_here_has_this_version() -> None:
+    assert read_configuration(ROOT / "pyproject.toml")["project"]["version"] == neoteny.__version__
 
 
 def test_pyproject_reads_the_version_from_the_package() -> None:

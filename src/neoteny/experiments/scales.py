@@ -1,6 +1,6 @@
-"""One value for each scale of an experiment: smoke (seconds), laptop (minutes) and paper (the paper's own numbers).
+"""What all experiments share: one value per scale, texts written as lists, and what continual backpropagation assumes.
 
-And what every experiment with continual backpropagation chooses, at any scale.
+Scales are smoke (seconds), laptop (minutes) and paper (the paper's own numbers).
 """
 
 from __future__ import annotations

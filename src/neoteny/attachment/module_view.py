@@ -146,10 +146,14 @@ class ModuleView(View):
 
     def was_reset(self, region: Region) -> None:
         """Reset the torch optimizer's state for these elements, and tell every method."""
+        self.clear_optimizer(region)
+        super().was_reset(region)
+
+    def clear_optimizer(self, region: Region) -> None:
+        """Reset the torch optimizer's state for these elements."""
         tensor = self.tensor(region.name)
         if isinstance(tensor, nn.Parameter):
             self.optimizer_state.clear(tensor, region)
-        super().was_reset(region)
 
     def _parameters_of(self, group: LiveGroup) -> list[str]:
         if group.name not in self._group_parameters:

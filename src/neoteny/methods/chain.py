@@ -96,6 +96,12 @@ class Chain:
         for method, state in self._with_hook["on_reset"]:
             method.on_reset(self.view, state, region)
 
+    def clear_optimizer(self, region: Region) -> None:
+        """Let the method that is the optimizer forget some elements of a parameter."""
+        for method, state in self.pairs:
+            if method.is_optimizer:
+                method.on_reset(self.view, state, region)
+
     def on_units_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
         """Tell every method but the one that did it that some units are new."""
         for method, state in self.pairs:

@@ -54,14 +54,16 @@ class HareAndTortoise(Method):
     def step(self, view: View, state: State) -> None:
         """Move the slow weights; at the end of a period restart the fast ones from them."""
         copies = count_update(state, self.period or 1) and self.period > 0
-        for name, fast in _averaged(view).items():
+        trained = _averaged(view)
+        frozen_since = {name: view.tensor(name) for name in state["parameters"] if name not in trained}
+        for name, fast in (trained | frozen_since).items():
             slow = _slow(state, name, fast)
             decay = view.per_run(self.decay, fast, view.axes(fast))
             slow.lerp_(fast.detach(), 1.0 - decay)
-            if copies:
+            if copies and name in trained:
                 fast.copy_(slow)
                 if self.clear_optimizer:
-                    view.was_reset(Region.whole(name, fast, len(view.runs)))
+                    view.clear_optimizer(Region.whole(name, fast, len(view.runs)))
 
     def evaluation(self, view: View, state: State) -> Mapping[str, Tensor]:
         """The slow weights."""

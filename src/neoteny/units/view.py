@@ -161,6 +161,11 @@ class View(ABC):
         for listener in self.listeners:
             listener.on_reset(region)
 
+    def clear_optimizer(self, region: Region) -> None:
+        """Put the optimizer's state of these elements back to its start; nobody else is told."""
+        for listener in self.listeners:
+            listener.clear_optimizer(region)
+
     def units_were_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
         """Tell every method but the one that did it that these units are new."""
         for listener in self.listeners:
@@ -193,6 +198,10 @@ class ResetListener(Protocol):
 
     def on_reset(self, region: Region) -> None:
         """Some elements of a parameter are new."""
+        ...
+
+    def clear_optimizer(self, region: Region) -> None:
+        """The optimizer forgets some elements of a parameter."""
         ...
 
     def on_units_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:

@@ -354,3 +354,29 @@ def test_online_performance_is_that_of_the_weights_to_evaluate_with() -> None:
     backend.plan(0)
     torch.testing.assert_close(totals[0.0], backend.advance(0, 50)[0])
     assert not torch.allclose(totals[0.9], totals[0.0])
+
+
+def test_clearing_the_optimizer_at_a_copy_leaves_the_anchors_of_other_methods_alone() -> None:
+    model = mlp()
+    initial = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    methods = neoteny.HareAndTortoise(0.9, period=3, clear_optimizer=True), neoteny.L2Init(0.1)
+    plastic = neoteny.attach(model, optimizer, *methods)
+    train(model, optimizer, plastic, pairs(6))
+    for state in optimizer.state.values():
+        assert not state["momentum_buffer"].any()
+    anchors = plastic._chain.states[1]["parameters"].values()
+    assert all(torch.equal(anchor, value) for anchor, value in zip(anchors, initial, strict=True))
+
+
+def test_a_parameter_frozen_later_is_evaluated_with_its_own_value() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    plastic = neoteny.attach(model, optimizer, neoteny.HareAndTortoise(0.5, period=7))
+    train(model, optimizer, plastic, pairs(5))
+    frozen = model.get_parameter("0.weight").requires_grad_(False)
+    kept = frozen.detach().clone()
+    train(model, optimizer, plastic, pairs(60))
+    assert torch.equal(frozen, kept)
+    with plastic.evaluating():
+        torch.testing.assert_close(frozen, kept)

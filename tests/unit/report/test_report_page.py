@@ -86,7 +86,7 @@ def test_the_page_shows_everything_it_was_given(outline: Outline) -> None:
         "Figure 2",
         "Cannot be checked here",
         "Section 9",
-        "Assumption where the paper is silent",
+        "Assumptions where the paper is silent",
         '"tasks": 40',
         "neoteny 0.1.0",
     ):

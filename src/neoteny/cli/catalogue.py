@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from neoteny import experiments
@@ -32,8 +32,8 @@ def list_experiments() -> dict[str, Lines]:
 def list_things() -> dict[str, Lines]:
     """Problems, methods, agents, networks and measures."""
     return {
-        "problem": _exported("neoteny.problems", contract="neoteny.problems.problem"),
-        "method": _exported("neoteny.methods", contract="neoteny.methods.method"),
+        "problem": _exported("neoteny.problems", ("neoteny.problems.problem",)),
+        "method": _exported("neoteny.methods", ("neoteny.methods.method", "neoteny.methods.unit_method")),
         "agent": list(_agents("neoteny.suite.rl")),
         "network": _exported("neoteny.nets"),
         "measure": _measures("neoteny.suite.measures"),
@@ -58,8 +58,8 @@ def _definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef | None
     return None
 
 
-def _exported(package: str, contract: str = "") -> Lines:
-    """The classes in a package's `__all__`, without those of the module that defines the contract."""
+def _exported(package: str, contracts: Sequence[str] = ()) -> Lines:
+    """The classes in a package's `__all__`, without those of the modules that define what others derive from."""
     homes = {
         alias.name: node.module
         for node in _parse(package).body
@@ -67,7 +67,7 @@ def _exported(package: str, contract: str = "") -> Lines:
         for alias in node.names
     }
     names = ast.literal_eval(_assigned(package, "__all__"))
-    found = ((name, _definition(homes[name], name)) for name in names if homes.get(name, contract) != contract)
+    found = ((name, _definition(homes[name], name)) for name in names if name in homes and homes[name] not in contracts)
     return [(name, _first_line(node)) for name, node in found if isinstance(node, ast.ClassDef)]
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from neoteny.report.page import write_report
 from support.made_up_report import METHODS, make_report
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine (apt install chromium)")
 

@@ -52,6 +52,7 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
         ValueError: inputs the model does not accept, fewer than two examples, or no hidden units.
 
     Example:
+        >>> _ = torch.manual_seed(0)
         >>> model = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 2))
         >>> with torch.no_grad():
         ...     _ = model[0].bias[:3].fill_(-1e3)

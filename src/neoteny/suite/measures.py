@@ -117,7 +117,12 @@ def _hidden_units(stack: Stack, inputs: Tensor) -> tuple[UnitGroup, ...]:
     """The layers of hidden units of a stack's networks, traced once, and again where a method rewrote the networks."""
     shapes = tuple((name, tensor.shape) for name, tensor in stack.view.tensors.items())
     if stack not in _TRACED or _TRACED[stack][0] != shapes:
-        _TRACED[stack] = shapes, hidden_layers(stack.template, few_examples(inputs[0]))
+        try:
+            _TRACED[stack] = shapes, hidden_layers(stack.template, few_examples(inputs[0]))
+        except ValueError as error:
+            if isinstance(error.__cause__, Exception):  # the network itself raised: the user wants to see that
+                raise error.__cause__ from None
+            raise
     return _TRACED[stack][1]
 
 

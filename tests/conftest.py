@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 
+from support.compiled import compile_kernels
 from support.suite import Zygote
+
+
+def pytest_sessionstart() -> None:
+    """Two workers compile the kernels side by side, one number type each, before a test needs them."""
+    number_types = {"gw0": torch.float64, "gw1": torch.float32}
+    dtype = number_types.get(os.environ.get("PYTEST_XDIST_WORKER", ""))
+    if dtype is not None:
+        compile_kernels(dtype)
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ def _compiler(cache: bool = False, inline: bool = False) -> Callable[..., Any]:
 
 
 compiled = _compiler()
-_inlined = _compiler(inline=True)
+inlined = _compiler(inline=True)
 _entry = _compiler(cache=True)
 
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -49,9 +49,7 @@ def _philox(seed, row, step, purpose, block):  # pragma: no cover - compiled
 
 
 philox = compiled(_philox)
-_philox_in_loop = _inlined(
-    _philox
-)  # a call would keep the loops of `fill` and `add_short_normal` from being vectorised
+_philox_in_loop = inlined(_philox)  # a call would keep the loops of `fill` and `add_short_normal` from being vectorised
 
 
 @compiled

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from neoteny.backends.kernel.cpu.layers import exponential
+from neoteny.backends.kernel.cpu.units import measure_inlined
 from neoteny.draws.philox import compiled, philox, uniform
 
 LANES = 64
@@ -171,6 +172,17 @@ def add_sizes(p, at, inputs, outputs, incoming, outgoing, from_, to, wants_outgo
                 w = at + i * outputs + j
                 for lane in range(LANES):
                     outgoing[from_ + i, lane] += abs(p[w, lane])
+
+
+@compiled
+def measure_lanes(
+    terms, x, row, mean, utility, decay_power, own, decay, incoming, into, outgoing, out_of, instant, largest, one
+):  # pragma: no cover - compiled
+    """One tick of one unit of all runs: `units.measure` with a length that is known when it is compiled."""
+    measure_inlined(
+        terms, LANES, x, row, mean, utility, decay_power, own, _ZERO, decay, incoming, into, outgoing, out_of, instant,
+        largest, one,
+    )  # fmt: skip
 
 
 @compiled

@@ -19,10 +19,11 @@ from neoteny.backends.kernel.cpu.lanes import (
     descend,
     descend_with_momentum,
     forward_lanes,
+    measure_lanes,
     release_lane,
     renew_lane,
 )
-from neoteny.backends.kernel.cpu.units import choose, measure
+from neoteny.backends.kernel.cpu.units import choose
 from neoteny.draws.philox import compiled
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -191,9 +192,9 @@ def train_group(
                 )  # fmt: skip
         for layer in range(last):
             for j in range(n_out[layer]):
-                measure(
-                    options.utility, LANES, x, row[layer + _ONE] + j, mean, utility, decay_power, unit[layer] + j,
-                    _ZERO, decay, incoming, fan_in[layer], outgoing, fan_out[layer + _ONE], instant, largest, one,
+                measure_lanes(
+                    options.utility, x, row[layer + _ONE] + j, mean, utility, decay_power, unit[layer] + j, decay,
+                    incoming, fan_in[layer], outgoing, fan_out[layer + _ONE], instant, largest, one,
                 )  # fmt: skip
         if not any_due[k - start]:
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neoteny.draws.philox import compiled, philox, uniform, uniforms
+from neoteny.draws.philox import compiled, inlined, philox, uniform, uniforms
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
 _ZERO, _ONE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
@@ -30,8 +30,7 @@ def sum_matrix(p, at, inputs, stride, layer, incoming, outgoing):  # pragma: no 
             outgoing[layer - _ONE, i] = size
 
 
-@compiled
-def measure(
+def _measure(
     terms, count, h, row, mean, utility, decay_power, own, first, decay, incoming, into, outgoing, out_of, instant,
     largest, one,
 ):  # pragma: no cover - compiled  # fmt: skip
@@ -70,6 +69,11 @@ def measure(
         value, u = instant[j], utility[own, first + j]
         seen = abs(value) <= largest and abs(h[row, j]) <= largest
         utility[own, first + j] = u + (one - decay[j]) * (value - u) if seen else u
+
+
+measure = compiled(_measure)
+measure_inlined = inlined(_measure)
+"""The same text put into its caller, which may know `count` when it is compiled."""
 
 
 @compiled

@@ -227,13 +227,13 @@ class ContinualBackprop(Method):
             centre = mean / units.correction(statistics) if terms & CENTRED else None
             utility = units.contribution(group, reader, magnitudes, batches, centre)
         elif terms & OUTGOING:
-            total: Any = sum(magnitudes.outgoing(port).mean(-1) for port in group.consumers)
+            total: Any = sum(magnitudes.outgoing_sum(port).mean(-1) for port in group.consumers)
             utility = total / sum(port.fan_out for port in group.consumers)
         else:
             utility = torch.ones_like(mean)
         if terms & INCOMING:
             # A unit without incoming weights is a constant: without this rule its utility would be 1 / 0.
-            incoming = magnitudes.incoming(group).to(mean.dtype)
+            incoming = magnitudes.incoming_mean(group).to(mean.dtype)
             utility = (utility / incoming).masked_fill(incoming == 0.0, 0.0)
         running: Tensor = statistics["utility"]
         utility = torch.where(torch.isfinite(utility), utility, running).to(running.dtype)

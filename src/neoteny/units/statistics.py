@@ -99,7 +99,7 @@ def contribution(
     deviation = _average(deviations, batches)  # (*R, U, positions)
     total: Tensor | None = None
     for port in group.consumers:
-        outgoing = magnitudes.outgoing(port)  # (*R, U, repeat)
+        outgoing = magnitudes.outgoing_sum(port)  # (*R, U, repeat)
         if port is reader and outgoing.shape[-1] == deviation.shape[-1]:
             share = deviation * outgoing
         else:

@@ -219,9 +219,9 @@ def read_modules(view: View) -> list[str]:
 
 
 class Magnitudes:
-    """Mean absolute incoming and outgoing weights of units; each weight is read once a tick and serves both.
+    """Absolute incoming (mean) and outgoing (sum) weights of units; each weight is read once per tick and serves both.
 
-    The paper sums; means give the same ranking inside a layer.
+    The paper sums both; a mean gives the same ranking inside a layer.
     """
 
     def __init__(self, view: View) -> None:
@@ -245,13 +245,13 @@ class Magnitudes:
         """The weights have changed."""
         self._sums.clear()
 
-    def incoming(self, group: LiveGroup) -> Tensor:
+    def incoming_mean(self, group: LiveGroup) -> Tensor:
         """(*R, U) mean absolute incoming weight, over all producers."""
         sums = [port.per_unit_rows(self._rows(port)) for port in group.producers]
         total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
         return total / sum(port.fan_in for port in group.producers)
 
-    def outgoing(self, port: ConsumerPort) -> Tensor:
+    def outgoing_sum(self, port: ConsumerPort) -> Tensor:
         """(*R, U, repeat) sum of absolute outgoing weights to one consumer, for each of a unit's columns."""
         columns = self.sums(port.weight).columns
         assert columns is not None

@@ -207,10 +207,11 @@ class Attachment:
             with plastic.evaluating() as model:
                 accuracy = test(model)
         """
-        tensors = {name: self.view.tensor(name) for name in self._chain.evaluation()}
+        evaluated = self._chain.evaluation()
+        tensors = {name: self.view.tensor(name) for name in evaluated}
         with torch.no_grad():
             kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-            for name, value in self._chain.evaluation().items():
+            for name, value in evaluated.items():
                 tensors[name].copy_(value)
         try:
             yield self._model

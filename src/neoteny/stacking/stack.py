@@ -240,7 +240,7 @@ class Stack:
     def _check_inputs(self, inputs: Tensor) -> None:
         if inputs.dim() < 2 or inputs.shape[0] != self.view.runs[0]:
             raise ValueError(
-                f"Expected inputs of shape ({self.view.runs[0]}, batch, ...), one batch a run; "
+                f"Expected inputs of shape ({self.view.runs[0]}, batch, ...), one batch per run; "
                 f"got {tuple(inputs.shape)}."
             )
 
@@ -285,7 +285,7 @@ def _check_arguments(modules: list[nn.Module], methods: tuple[Method, ...], seed
         if _architecture(module) != first:
             raise ValueError(f"stack expects modules of one architecture; module {run} differs from module 0.")
     if len(seeds) != len(modules):
-        raise ValueError(f"stack expects one seed a module: {len(modules)} modules, but {len(seeds)} seeds.")
+        raise ValueError(f"stack expects one seed per module: {len(modules)} modules, but {len(seeds)} seeds.")
     for method in methods:
         if not isinstance(method, Method):
             raise TypeError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -29,15 +27,6 @@ from support.wiring_models import (
     ResNet,
     SwiGLU,
 )
-
-
-@pytest.fixture(autouse=True)
-def _seed_and_one_thread() -> Iterator[None]:
-    torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # hundreds of tiny passes: on a busy machine threads cost more than they give
-    yield
-    torch.set_num_threads(threads)
 
 
 def maps(group: UnitGroup) -> dict[str, list[list[int]]]:

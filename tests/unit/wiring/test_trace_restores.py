@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,15 +24,6 @@ from support.wiring_models import (
     Swallow,
     UsedTwice,
 )
-
-
-@pytest.fixture(autouse=True)
-def _seed_and_one_thread() -> Iterator[None]:
-    torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # hundreds of tiny passes: on a busy machine threads cost more than they give
-    yield
-    torch.set_num_threads(threads)
 
 
 def _state(model: nn.Module) -> dict[str, Any]:

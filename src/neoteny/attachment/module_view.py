@@ -7,14 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from neoteny.draws.initial import (
-    Declared,
-    Distribution,
-    ModuleDistribution,
-    declared_distributions,
-    declared_for,
-    resolve,
-)
+from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.layers.regions import Region
 from neoteny.optim.state import OptimizerState
@@ -95,9 +88,7 @@ class ModuleView(View):
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
-        name = weight.rpartition(".")[0]
-        declared = declared_distributions(self._model, self._init)
-        return resolve(self._modules[name], declared_for(name, declared))
+        return initial_of(self._model, weight, self._init)
 
     def freeze(self, name: str) -> None:
         """Make a parameter one that is no longer trained."""

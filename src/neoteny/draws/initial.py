@@ -204,6 +204,12 @@ def declared_distributions(model: nn.Module, init: Declared | None) -> Declared:
     return init
 
 
+def initial_of(model: nn.Module, weight: str, init: Declared | None) -> Distribution | ModuleDistribution:
+    """The initial distribution of one weight of a model, by the weight's name."""
+    name = weight.rpartition(".")[0]
+    return resolve(model.get_submodule(name), declared_for(name, declared_distributions(model, init)))
+
+
 def declared_for(name: str, init: Declared) -> str | Initial:
     """What was declared for one producer."""
     if isinstance(init, Mapping):

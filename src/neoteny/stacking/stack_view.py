@@ -9,14 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-from neoteny.draws.initial import (
-    Declared,
-    Distribution,
-    ModuleDistribution,
-    declared_distributions,
-    declared_for,
-    resolve,
-)
+from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.units.bind import refuse_port
 from neoteny.units.view import LiveGroup, View
@@ -80,9 +73,7 @@ class StackView(View):
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
-        name = weight.rpartition(".")[0]
-        declared = declared_distributions(self.template, self._init)
-        return resolve(self.template.get_submodule(name), declared_for(name, declared))
+        return initial_of(self.template, weight, self._init)
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether no parameter of the group was frozen since."""

@@ -380,3 +380,13 @@ def test_a_parameter_frozen_later_is_evaluated_with_its_own_value() -> None:
     assert torch.equal(frozen, kept)
     with plastic.evaluating():
         torch.testing.assert_close(frozen, kept)
+
+
+def test_the_initial_distribution_of_every_layer_is_known_the_output_layer_included() -> None:
+    model = mlp()
+    attached = neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.05), neoteny.L2(0.1)).view
+    stacked = neoteny.stack([mlp()], SGD(0.05)).view
+    for name, weight in attached.weights().items():
+        assert attached.initial(name) == stacked.initial(name)
+        bound = weight.shape[1] ** -0.5  # torch's own: uniform, of standard deviation bound / sqrt(3)
+        assert attached.initial(name).std == pytest.approx(bound / 3**0.5)

@@ -68,7 +68,8 @@ class Checkpoints:
             self.folder.rmdir()
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*-*.pt")) if self.folder.is_dir() else []
+        found = self.folder.glob("[0-9]*-*.pt") if self.folder.is_dir() else ()
+        return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
 def check_plain(value: Any, place: str) -> None:

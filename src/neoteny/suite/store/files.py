@@ -7,11 +7,15 @@ import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from neoteny.suite.store.errors import StoreError
+
+_LOCK_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A lock is a file of its folder: no link is followed, and no pipe is waited for."""
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any], durable: bool = True) -> None:
@@ -27,7 +31,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any], durable: bool
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        temporary.unlink(missing_ok=True)  # were it a link, this would write to where it points
+        with open(temporary, "xb") as file:
             write(file)
             file.flush()
             if durable:
@@ -51,11 +56,20 @@ def write_json(path: Path, value: Any, durable: bool = True) -> None:
     write_atomically(path, lambda file: file.write(text.encode()), durable)
 
 
+def read_file(path: Path) -> bytes:
+    """The contents of a regular file; OSError for anything else, which could make a reader wait without end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read()
+
+
 def read_json(path: Path) -> Any:
     """A JSON file; StoreError names it if it cannot be read."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        return json.loads(read_file(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}). It may have been edited or damaged; repair it, or move it away."
         ) from error
@@ -93,16 +107,19 @@ def hold_lock(path: Path) -> Iterator[None]:
 def _open_lock(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | _LOCK_FLAGS, 0o666)
     except OSError as error:
         raise StoreError(_explain(path, error)) from error
 
 
 def is_locked(path: Path) -> bool:
     """Whether some process holds the lock."""
-    if not path.exists():
-        return False
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _LOCK_FLAGS)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):  # no file, or a link, which nobody can lock
+            return False
+        raise StoreError(f"{path} cannot be read ({error.strerror}).") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +39,17 @@ class ResultsFolder:
                 f"{FOLDER_FORMAT}. Read it with neoteny {found.get('versions', {}).get('neoteny', 'that wrote it')}."
             )
         return cls(root)
+
+    def refuse_links(self) -> None:
+        """Refuse a folder in which a folder is a link, before anything is written: that would land elsewhere."""
+        for where, folders, _ in os.walk(self.root):
+            for name in folders:
+                path = Path(where, name)
+                if path.is_symlink():
+                    raise StoreError(
+                        f"{path} is a link to another folder. Nothing is written through it: replace it by the folder "
+                        "itself, or choose another results folder."
+                    )
 
     @cached_property
     def about(self) -> dict[str, Any]:

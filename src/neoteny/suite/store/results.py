@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from neoteny.suite.identity import RESULTS_VERSION, setting_digest
 from neoteny.suite.store.checkpoints import Checkpoints
 from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.files import hold_lock, read_json, try_lock, write_atomically, write_json
+from neoteny.suite.store.files import hold_lock, read_file, read_json, try_lock, write_atomically, write_json
 from neoteny.suite.store.folder import FOLDER_FORMAT, ResultsFolder
 from neoteny.suite.store.tables import make_table
 from neoteny.suite.sweep import COLUMNS
@@ -54,6 +54,7 @@ class Results(ResultsFolder):
             StoreError: it holds something else, or cannot be written.
         """
         results = cls(root)
+        results.refuse_links()
         wanted = {"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}
         path = root / "experiment.json"
         try:
@@ -216,7 +217,7 @@ def _read_table(path: Path, remedy: str) -> pa.Table:
     import pyarrow.parquet as parquet
 
     try:
-        return parquet.read_table(path)
+        return parquet.read_table(pa.BufferReader(read_file(path)))
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{path} cannot be read ({error}). {remedy}") from error
 

@@ -1,9 +1,11 @@
-"""Plain-text tables for the terminal, the hint on a misspelt name, and the check of whole numbers."""
+"""Plain-text tables for the terminal, the hint on a misspelt name, and the checks of numbers."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -40,13 +42,31 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def check_whole(owner: object, **least: int) -> None:
-    """Raise unless fields of an object are whole numbers of at least the given value: `check_whole(self, tasks=1)`."""
+    """Raise unless fields of an object are whole numbers of at least the given value: `check_whole(self, tasks=1)`.
+
+    Whole numbers of NumPy become Python's, so that they can be written down and compared.
+    """
     for name, lowest in least.items():
         value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
             raise ValueError(
                 f"{type(owner).__name__}: {name} must be a whole number of at least {lowest}; got {value!r}."
             )
+        object.__setattr__(owner, name, int(value))
+
+
+def check_share(owner: object, *names: str, inside: bool = False) -> None:
+    """Raise unless fields of an object are numbers from 0 to 1; with `inside`, above 0 and below 1.
+
+    Numbers of NumPy become Python's.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+        if not (0.0 < number < 1.0 if inside else 0.0 <= number <= 1.0):
+            expected = "above 0 and below 1" if inside else "in [0, 1]"
+            raise ValueError(f"{type(owner).__name__}: {name} must be a number {expected}; got {value!r}.")
+        object.__setattr__(owner, name, value if isinstance(value, (int, float)) else number)
 
 
 def _is_number(text: str) -> bool:

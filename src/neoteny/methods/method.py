@@ -16,7 +16,7 @@ in a stack of n runs a sequence of n numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -156,7 +156,12 @@ class Method:
 
     def hyperparameters(self) -> dict[str, Any]:
         """Name and value of every hyperparameter."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
+        if not is_dataclass(self):
+            raise TypeError(
+                f"{type(self).__name__} must be a frozen dataclass, as every method: write @dataclass(frozen=True) "
+                "above the class."
+            )
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def runs(self) -> int | None:
         """The number of runs its sequences are for, None if all its hyperparameters are single numbers."""

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from neoteny.problems.draws import draw, draw_whole
 from neoteny.problems.problem import Plan, Problem, Stream, check_range
-from neoteny.text import check_whole
+from neoteny.text import check_share, check_whole
 
 _MOST_RANDOM_BITS = 32  # one word of the generator per example
 _MOST_TABLED_BITS = 10  # up to here all inputs of a task are laid out once, and examples are looked up
@@ -68,8 +68,7 @@ class SlowlyChangingRegression(Problem):
                 f"SlowlyChangingRegression: at most {_MOST_RANDOM_BITS} bits may be random; got bits={self.bits} of "
                 f"which slow_bits={self.slow_bits}, which leaves {self.bits - self.slow_bits}."
             )
-        if not isinstance(self.threshold, (int, float)) or not 0 <= self.threshold <= 1:
-            raise ValueError(f"SlowlyChangingRegression: threshold must be in [0, 1]; got {self.threshold!r}.")
+        check_share(self, "threshold")
 
     @property
     def input_shape(self) -> tuple[int, ...]:

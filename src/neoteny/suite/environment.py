@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 import neoteny
-from neoteny.problems.problem import Problem, Source
-from neoteny.suite.measures import check_measures
+from neoteny.problems.problem import Problem, Source, Stream, Worlds
+from neoteny.suite.selection import check_columns
 from neoteny.suite.sweep import Sweep
 from neoteny.text import nearest
 
@@ -23,9 +23,18 @@ _PACKAGES = ("torch", "numpy", "numba", "pandas", "pyarrow", "gymnasium", "pybul
 
 def open_problems(sweep: Sweep, data: Path | str | None) -> dict[Problem, Source]:
     """Every problem of a sweep with its data, found and checked."""
-    check_measures(sweep.measures)
+    check_columns(sweep)
     problems = dict.fromkeys(setting.problem or sweep.problem for setting in sweep.settings)
-    return {problem: problem.open(data) for problem in problems}
+    found: dict[Problem, Source] = {}
+    for problem in problems:
+        source, wanted = problem.open(data), Worlds if problem.control else Stream
+        if not isinstance(source, wanted):
+            raise TypeError(
+                f"{type(problem).__name__}.open must return a {wanted.__name__} (neoteny.problems.problem); got "
+                f"{type(source).__name__}."
+            )
+        found[problem] = source
+    return found
 
 
 def choose_device(name: str, sweep: Sweep | None = None) -> torch.device:

@@ -6,9 +6,24 @@ import math
 from typing import TYPE_CHECKING
 
 from neoteny.suite.sweep import Setting, Sweep
+from neoteny.text import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def check_columns(sweep: Sweep) -> None:
+    """Refuse to choose within a column that no setting of the sweep has.
+
+    Not when the sweep is made: `--methods` leaves settings out, and the others need not have every column.
+    """
+    known = ["method", *dict.fromkeys(name for setting in sweep.settings for name in setting.details)]
+    for name in sweep.selection.by if sweep.selection is not None else ():
+        if name not in known:
+            raise ValueError(
+                f"Selection: by names a column that no setting has in its details: {name!r}.{nearest(name, known)} "
+                f"Known are {', '.join(known)}."
+            )
 
 
 def choose(sweep: Sweep, frame: pd.DataFrame) -> list[Setting]:

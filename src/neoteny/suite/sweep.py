@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,18 @@ from torch import nn
 
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem, Worlds
+from neoteny.suite.checks import (
+    as_tuple,
+    check_distinct,
+    check_hyperparameters,
+    check_kind,
+    check_optimizer,
+    check_problem,
+    check_text,
+    plain_details,
+    shown,
+)
+from neoteny.suite.measures import check_measures
 from neoteny.text import check_whole, nearest
 
 if TYPE_CHECKING:
@@ -36,6 +49,18 @@ class Network:
     build: type[nn.Module]
     options: tuple[tuple[str, Any], ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.build, type) or not issubclass(self.build, nn.Module):
+            what = type(self.build).__name__
+            hint = f" Did you mean network({what}, ...)?" if isinstance(self.build, nn.Module) else ""
+            raise TypeError(f"Network: build must be a class of nn.Module, such as MLP; got {shown(self.build)}.{hint}")
+        pairs = self.options if isinstance(self.options, tuple) else (None,)
+        if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+            raise TypeError(f"Network: options must be pairs of a name and a value; got {shown(self.options)}.")
+        names = [name for name, _ in self.options]
+        check_distinct("Network", "options", names)
+        _check_options(self.build, names)
+
     def make(self, problem: Problem) -> nn.Module:
         """The module, its numbers of inputs and outputs taken from the problem."""
         known = inspect.signature(self.build).parameters
@@ -55,15 +80,25 @@ def network(build: type[nn.Module], **options: Any) -> Network:
 
     `inputs` and `outputs` come from the problem. Lists become tuples.
     """
-    known = [name for name in inspect.signature(build).parameters if name not in _FROM_PROBLEM]
-    for name in options:
-        if name not in known:
-            raise TypeError(
-                f"{build.__name__} has no option {name!r}.{nearest(name, known)} It takes {', '.join(known)}; inputs "
-                "and outputs come from the problem."
-            )
     fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     return Network(build, tuple(sorted(fixed.items())))
+
+
+def _check_options(build: type[nn.Module], given: Sequence[str]) -> None:
+    """Refuse an option that the class does not have, and the lack of one that it needs."""
+    parameters = {name: each for name, each in inspect.signature(build).parameters.items() if name not in _FROM_PROBLEM}
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
+        return
+    known = [name for name, each in parameters.items() if each.kind is not Parameter.VAR_POSITIONAL]
+    takes = f"It takes {', '.join(known) or 'none'}; inputs and outputs come from the problem."
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{build.__name__} has no option {name!r}.{nearest(name, known)} {takes}")
+    for name in known:
+        if parameters[name].default is Parameter.empty and name not in given:
+            raise TypeError(
+                f"{build.__name__} needs the option {name!r}: network({build.__name__}, {name}=...). {takes}"
+            )
 
 
 @dataclass(frozen=True)
@@ -103,25 +138,22 @@ class Setting:
     agent: Agent | None = None
 
     def __post_init__(self) -> None:
-        if not self.methods or not all(isinstance(method, Method) for method in self.methods):
-            raise TypeError(
-                f"Setting {self.method!r}: methods must be a tuple of methods, an optimizer first, for example "
-                f"(SGD(0.01), L2(1e-4)); got {self.methods!r}."
-            )
-        for method in self.methods:
-            if method.runs() is not None:
-                raise ValueError(
-                    f"Setting {self.method!r}: {method!r} holds a sequence. A setting has one value for each "
-                    "hyperparameter; write one setting for each value, they are stacked for you."
-                )
-        for name in self.details:
-            if name in COLUMNS:
-                raise ValueError(
-                    f"Setting {self.method!r}: a detail must not be called {name!r}, which is a column of the results "
-                    f"already ({', '.join(COLUMNS)})."
-                )
-        object.__setattr__(self, "methods", tuple(self.methods))
-        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+        check_text("Setting", "method", self.method)
+        where = f"Setting {self.method!r}"
+        check_kind(where, "network", self.network, Network, "network(MLP, hidden=(100, 100))")
+        methods = as_tuple(where, "methods", self.methods, Method, "(SGD(0.01), L2(1e-4))")
+        check_optimizer(where, methods)
+        for method in methods:
+            check_hyperparameters(where, method)
+        if self.problem is not None:
+            check_kind(where, "problem", self.problem, Problem, "PermutedMNIST(tasks=10)")
+            check_problem(where, self.problem)
+        if self.runs is not None:
+            check_whole(self, runs=1)
+        if self.agent is not None:
+            check_kind(where, "agent", self.agent, Agent, "PPO()")
+        object.__setattr__(self, "methods", methods)
+        object.__setattr__(self, "details", MappingProxyType(plain_details(where, self.details, COLUMNS)))
 
     @property
     def label(self) -> str:
@@ -149,6 +181,14 @@ class Selection:
     more_runs: int
     by: tuple[str, ...] = ("method",)
 
+    def __post_init__(self) -> None:
+        check_whole(self, more_runs=1)
+        by = as_tuple("Selection", "by", self.by, str, '("method",)')
+        if not by:
+            raise ValueError('Selection: by must name at least one column, such as ("method",); got ().')
+        check_distinct("Selection", "by", by)
+        object.__setattr__(self, "by", by)
+
 
 @dataclass(frozen=True)
 class Assumption:
@@ -157,6 +197,10 @@ class Assumption:
     what: str
     value: str
     reason: str
+
+    def __post_init__(self) -> None:
+        for name in ("what", "value", "reason"):
+            check_text("Assumption", name, getattr(self, name))
 
 
 Chosen = Assumption  # its name in experiment files of version 0.1
@@ -194,17 +238,28 @@ class Sweep:
     points_per_task: int = 20
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", tuple(self.settings))
+        check_kind("Sweep", "problem", self.problem, Problem, "PermutedMNIST(tasks=10)")
+        check_problem("Sweep", self.problem)
         check_whole(self, runs=1, measure_every=1, probe_examples=1, stack_size=1, points_per_task=1)
+        for name, kind, example in (
+            ("settings", Setting, '(Setting("BP", net, (SGD(0.01),)),)'),
+            ("measures", str, '("dead_units", "effective_rank")'),
+            ("chosen", Assumption, '(Assumption("width", "30", "as in the text"),)'),
+        ):
+            object.__setattr__(self, name, as_tuple("Sweep", name, getattr(self, name), kind, example))
+        check_measures(self.measures)
+        check_distinct("Sweep", "measures", self.measures)
         if not self.settings:
             raise ValueError("Sweep: settings is empty; an experiment needs at least one.")
+        if self.selection is not None:
+            check_kind("Sweep", "selection", self.selection, Selection, "Selection(more_runs=20)")
         for setting in self.settings:
             _check_agent(setting, setting.problem or self.problem)
         labels = [setting.label for setting in self.settings]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise ValueError(f"Sweep: two settings have the label {twice[0]!r}; name what differs in their `details`.")
-        if self.dtype not in ("float32", "float64"):
+        if not isinstance(self.dtype, str) or self.dtype not in ("float32", "float64"):
             raise ValueError(f'Sweep: dtype must be "float32" or "float64"; got {self.dtype!r}.')
 
 

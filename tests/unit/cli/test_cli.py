@@ -67,7 +67,7 @@ def test_list_names_every_experiment_problem_method_and_measure(capsys: pytest.C
         ("    return Sweep(", "    Sweep(", "must return a Sweep"),
         ("claims = (Claim(", "claims = Claim(*(", "claims must be a tuple"),
         ("from neoteny.nets import MLP", "from neoteny.nets import MPL", "line 7: ImportError"),
-        ('{"step_size": s}', '{"value": s}', "a detail must not be called 'value'"),
+        ('{"step_size": s}', '{"value": s}', "details must not have the name 'value'"),
     ],
 )
 def test_mistakes_in_an_experiment_are_named_with_its_file(

@@ -10,7 +10,7 @@ import torch
 from neoteny.methods import L2, SGD, ContinualBackprop
 from neoteny.nets import MLP
 from neoteny.suite.configuration import canonical
-from neoteny.suite.environment import choose_device, choose_kernel, open_problems
+from neoteny.suite.environment import choose_device, choose_kernel
 from neoteny.suite.identity import RESULTS_VERSION, digest
 from neoteny.suite.stacks import PlannedStack, runs_of, stacks_of
 from neoteny.suite.sweep import Setting, Sweep, network
@@ -53,13 +53,13 @@ def test_impossible_values_of_a_sweep_are_refused(change: dict[str, object], mes
 def test_a_setting_refuses_sequences_and_things_that_are_no_methods() -> None:
     with pytest.raises(ValueError, match="one value for each"):
         Setting("BP", NET, (SGD((0.01, 0.1)),))
-    with pytest.raises(TypeError, match="tuple of methods"):
+    with pytest.raises(TypeError, match="tuple of Method values"):
         Setting("BP", NET, (torch.optim.SGD,))  # pyright: ignore[reportArgumentType]
 
 
 def test_an_unknown_measure_names_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"Unknown measure 'dead_unit'. Did you mean 'dead_units'\?"):
-        open_problems(make_sweep(measures=("dead_unit",)), None)
+        make_sweep(measures=("dead_unit",))
 
 
 def test_unknown_devices_and_kernels_are_refused() -> None:

@@ -37,7 +37,7 @@ from neoteny.stacking.stack import Stack, stack
 from neoteny.suite.rl.agent import AgentTraining, Experience
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.sweep import Agent, Setting
-from neoteny.text import check_whole
+from neoteny.text import check_share, check_whole
 
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 _MOST_LOG_RATIO = 60.0  # above, an infinite ratio would make a gradient nan that clipping sets to zero
@@ -74,11 +74,8 @@ class PPO(Agent):
                 f"PPO: minibatch must divide iteration_steps, so that every step counts alike; got {self.minibatch} "
                 f"and {self.iteration_steps}."
             )
-        for name in ("trace_decay", "discount"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"PPO: {name} must be in [0, 1]; got {getattr(self, name)!r}.")
-        if not 0.0 < self.clip < 1.0:
-            raise ValueError(f"PPO: clip must be above 0 and below 1; got {self.clip!r}.")
+        check_share(self, "trace_decay", "discount")
+        check_share(self, "clip", inside=True)
 
     def train(self, planned: PlannedStack, worlds: Worlds) -> AgentTraining:
         """The training of one run, at its start; initial weights follow from the seed alone."""

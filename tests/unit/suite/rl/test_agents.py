@@ -310,8 +310,8 @@ def test_a_network_that_is_not_an_actor_critic_is_refused() -> None:
     [
         ({"minibatch": 100}, "minibatch must divide iteration_steps"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
-        ({"clip": 1.0}, "clip must be above 0 and below 1; got 1.0"),
-        ({"discount": 1.5}, r"discount must be in \[0, 1\]; got 1.5"),
+        ({"clip": 1.0}, "clip must be a number above 0 and below 1; got 1.0"),
+        ({"discount": 1.5}, r"discount must be a number in \[0, 1\]; got 1.5"),
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:

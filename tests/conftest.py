@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from support.compiled import compile_kernels
+from support.failing_calls import compile_library
 from support.suite import Zygote
 
 
@@ -44,8 +45,8 @@ def denormal_numbers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    """A process that forks `neoteny` commands."""
-    zygote = Zygote()
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that forks `neoteny` commands, whose system calls can be made to fail where there is a C compiler."""
+    zygote = Zygote(compile_library(tmp_path_factory.mktemp("library")))
     yield zygote
     zygote.close()

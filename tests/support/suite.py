@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 EXPERIMENT = '''
@@ -112,6 +112,9 @@ for line in sys.stdin:
             import resource
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"],) * 2)
+        if request["fault"]:
+            import ctypes
+            ctypes.CDLL(None).arm(*(each.encode() if isinstance(each, str) else each for each in request["fault"]))
         code = 1
         try:
             code = cli.main(request["arguments"])
@@ -129,10 +132,17 @@ for line in sys.stdin:
 
 
 class Zygote:
-    """Forks processes that run `neoteny` commands."""
+    """Forks processes that run `neoteny` commands.
 
-    def __init__(self) -> None:
+    Args:
+        preload: a library that is loaded before all others, as `failing_calls` makes it; None: none.
+    """
+
+    def __init__(self, preload: Path | None = None) -> None:
+        self.preload = preload
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        if preload is not None:
+            environment["LD_PRELOAD"] = str(preload)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _ZYGOTE, *_IMPORTED],
             stdin=subprocess.PIPE,
@@ -141,18 +151,18 @@ class Zygote:
             env=environment,
         )
 
-    def start(self, *arguments: str | Path, output: Path, file_limit: int = 0) -> int:
-        """Start a command; returns its process id."""
+    def start(self, *arguments: str | Path, output: Path, file_limit: int = 0, fault: Sequence[str | int] = ()) -> int:
+        """Start a command; returns its process id. `fault` is what `failing_calls` is armed with."""
         request = {"arguments": [str(each) for each in arguments], "output": str(output), "file_limit": file_limit}
-        return self._ask(request)
+        return self._ask({**request, "fault": list(fault)})
 
     def wait(self, process: int) -> int:
         """Its exit status, negative for a signal."""
         return self._ask({"wait": process})
 
-    def run(self, *arguments: str | Path, output: Path, file_limit: int = 0) -> int:
+    def run(self, *arguments: str | Path, output: Path, file_limit: int = 0, fault: Sequence[str | int] = ()) -> int:
         """Run a command to its end."""
-        return self.wait(self.start(*arguments, output=output, file_limit=file_limit))
+        return self.wait(self.start(*arguments, output=output, file_limit=file_limit, fault=fault))
 
     def close(self) -> None:
         """End the process."""

@@ -116,6 +116,7 @@ def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
 
 def remaining_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[PlannedStack]:
     """The stacks that are left to train, those that have begun first."""
+    results.clear_finished()
     finished = results.finished_runs()
     begun = []
     for stack_id, entry in results.progress().items():

@@ -6,6 +6,7 @@ before it is used.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from neoteny.suite.store.files import write_atomically
+from neoteny.suite.store.files import rename_durably, write_atomically
 
 KEEP = 2
 FORMAT = 1
@@ -40,16 +41,22 @@ class Checkpoints:
 
         write_atomically(unnamed, write)
         path = self.folder / f"{number:06d}-{hashing[0]}.pt"
-        unnamed.rename(path)
+        rename_durably(unnamed, path)  # before older ones go
         for old in self._files()[:-KEEP]:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # one too many does no harm
+                old.unlink()
         return path
 
     def load(self, device: torch.device) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest checkpoint that is whole (or None), and notes on those that were skipped."""
         notes: list[str] = []
         for path in reversed(self._files()):
-            if _checksum(path) != path.stem.split("-")[1]:
+            try:
+                found = _checksum(path)
+            except OSError as error:
+                notes.append(f"{path} cannot be read ({error.strerror}) and is skipped.")
+                continue
+            if found != path.stem.split("-")[1]:
                 notes.append(f"{path} is damaged (its checksum differs) and is skipped.")
                 continue
             state = torch.load(path, map_location=device, weights_only=True)
@@ -61,10 +68,10 @@ class Checkpoints:
         return None, notes
 
     def clear(self) -> None:
-        """Remove them: the results are written."""
-        for path in [*self._files(), self.folder / "next.pt"]:
-            path.unlink(missing_ok=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
+        """Remove them, as far as that is possible: the results are written."""
+        with contextlib.suppress(OSError):
+            for path in [*self.folder.glob(".*.tmp"), self.folder / "next.pt", *self._files()]:
+                path.unlink(missing_ok=True)
             self.folder.rmdir()
 
     def _files(self) -> list[Path]:

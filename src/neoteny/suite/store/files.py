@@ -30,7 +30,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any], durable: bool
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, durable)
         temporary.unlink(missing_ok=True)  # were it a link, this would write to where it points
         with open(temporary, "xb") as file:
             write(file)
@@ -48,6 +48,27 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any], durable: bool
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def rename_durably(path: Path, other: Path) -> None:
+    """Rename a file within its folder, and make sure that a lost power supply does not undo it.
+
+    Raises:
+        StoreError: it cannot be done.
+    """
+    try:
+        os.replace(path, other)
+        _sync_folder(other.parent)
+    except OSError as error:
+        raise StoreError(_explain(other, error)) from error
+
+
+def make_folder(folder: Path, durable: bool = True) -> None:
+    """Make a folder with its parents where they are missing; `durable`: a lost power supply does not undo it."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()] if durable else []
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync_folder(each.parent)
 
 
 def write_json(path: Path, value: Any, durable: bool = True) -> None:
@@ -81,35 +102,44 @@ def try_lock(path: Path) -> Iterator[bool]:
 
     The lock goes when the process ends, however it ends.
     """
-    descriptor = _open_lock(path)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+    with _opened_lock(path) as descriptor:
+        yield _lock(path, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock, waiting for it: for moments, such as the writing of one small file."""
-    descriptor = _open_lock(path)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with _opened_lock(path) as descriptor:
+        _lock(path, descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
-def _open_lock(path: Path) -> int:
+@contextlib.contextmanager
+def _opened_lock(path: Path) -> Iterator[int]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | _LOCK_FLAGS, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _LOCK_FLAGS, 0o666)
     except OSError as error:
         raise StoreError(_explain(path, error)) from error
+    try:
+        yield descriptor
+    finally:
+        with contextlib.suppress(OSError):  # nothing was written, and the lock goes in any case
+            os.close(descriptor)
+
+
+def _lock(path: Path, descriptor: int, operation: int) -> bool:
+    """Whether the lock was free."""
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be locked ({error.strerror}). The file system must support locks (flock): choose a folder "
+            "on another one with --out."
+        ) from error
+    return True
 
 
 def is_locked(path: Path) -> bool:
@@ -121,16 +151,17 @@ def is_locked(path: Path) -> bool:
             return False
         raise StoreError(f"{path} cannot be read ({error.strerror}).") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _lock(path, descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Make names in the folder last; folders that may be written but not read cannot be synced."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:

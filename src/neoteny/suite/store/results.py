@@ -13,6 +13,7 @@ locks/<stack>.lock         held by the process that trains the stack
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 from neoteny.suite.identity import RESULTS_VERSION, setting_digest
 from neoteny.suite.store.checkpoints import Checkpoints
 from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.files import hold_lock, read_file, read_json, try_lock, write_atomically, write_json
+from neoteny.suite.store.files import (
+    hold_lock,
+    make_folder,
+    read_file,
+    read_json,
+    try_lock,
+    write_atomically,
+    write_json,
+)
 from neoteny.suite.store.folder import FOLDER_FORMAT, ResultsFolder
 from neoteny.suite.store.tables import make_table
 from neoteny.suite.sweep import COLUMNS
@@ -63,7 +72,7 @@ class Results(ResultsFolder):
                     f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty "
                     "folder with --out."
                 )
-            root.mkdir(parents=True, exist_ok=True)
+            make_folder(root)
         except OSError as error:
             raise StoreError(f"{root} cannot be made ({error.strerror}). Choose another folder with --out.") from error
         if path.exists():
@@ -138,7 +147,22 @@ class Results(ResultsFolder):
         write_json(path.with_suffix(".json"), {**facts, "runs": described})
         table = make_table(stack, training)
         write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"))
-        self._unfinished(stack.stack_id).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the next command removes it
+            for left in self.root.glob(f"unfinished/*{stack.stack_id}.parquet*"):  # with what a crash left of it
+                left.unlink()
+
+    def clear_finished(self) -> None:
+        """Remove what a crash has left of finished stacks: checkpoints, unfinished tables, temporary files."""
+        left: dict[str, list[Path]] = {}
+        for path in [*self.root.glob("checkpoints/*"), *self.root.glob("unfinished/*"), *self.root.glob("*/.*.tmp")]:
+            left.setdefault(path.name.removeprefix(".").partition(".")[0], []).append(path)
+        for stack_id in filter(self.is_finished, left):
+            with self.lock(stack_id) as mine, contextlib.suppress(OSError):
+                for path in left[stack_id] if mine else ():
+                    if path.is_dir():
+                        Checkpoints(path).clear()
+                    else:
+                        path.unlink(missing_ok=True)
 
     def write_unfinished(self, stack: PlannedStack, training: Training | AgentTraining) -> None:
         """Write the results of an unfinished stack so far, for `--so-far`."""

@@ -6,9 +6,10 @@ with `auto=True`, the optimizer's post-step hook) lets every method act after th
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -16,8 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neoteny.attachment.hooks import Recorder, StepWatch, refuse_called
+from neoteny.attachment.checks import check_arguments, check_optimizers, owned_groups, prepare_state
+from neoteny.attachment.copied import Copied
+from neoteny.attachment.hooks import PATIENCE, Recorder, StepWatch, refuse_called
 from neoteny.attachment.module_view import ModuleView
+from neoteny.attachment.refresh import follow
 from neoteny.attachment.summary import summarize
 from neoteny.draws.initial import Declared
 from neoteny.layers.groups import UnitGroup
@@ -39,7 +43,7 @@ _ATTACHED: WeakKeyDictionary[nn.Module, WeakSet[Attachment]] = WeakKeyDictionary
 
 def attach(
     model: nn.Module,
-    optimizer: Optimizer,
+    optimizer: Optimizer | Sequence[Optimizer],
     *methods: Method,
     example: Any = None,
     seed: int | None = None,
@@ -54,7 +58,9 @@ def attach(
 
     Args:
         model: any feed-forward `nn.Module`; attach before the first call if it is compiled.
-        optimizer: the torch optimizer that owns its parameters.
+        optimizer: the torch optimizer that owns its parameters, or a list of several that share them (Muon for matrices
+            and AdamW for the rest): an update is then one step of each. Wrappers of accelerate and Lightning are
+            looked through. An earlier attachment of these parameters to another optimizer is detached.
         methods: `ContinualBackprop(...)`, `L2(...)`, ...; they act in this order.
         example: a batch the model accepts: a tensor, a tuple of arguments or a dict of keyword arguments. Needed by
             methods that act on units.
@@ -78,33 +84,39 @@ def attach(
         >>> plastic.replaced
         {'0': 0}
     """
-    _check_arguments(model, optimizer, methods, seed)
+    check_arguments(model, methods, seed)
+    optimizers = check_optimizers(optimizer)
     inner = unwrap(model)
     refuse_called(model)
-    if attachments(inner, optimizer):
+    state_of = OptimizerState(*optimizers)
+    earlier = _overlapping(inner, state_of)
+    if any(set(each.optimizers) & set(optimizers) for each in earlier):
         raise ValueError(
             "The model is already attached with this optimizer, and both attachments would act at every update. Pass "
             "all methods in one attach(...), or take the earlier off first: plastic.detach() or neoteny.detach(model)."
         )
-    state_of = OptimizerState(optimizer)
     if not any(state_of.owns(parameter) for parameter in inner.parameters()):
         raise ValueError(
-            f"The optimizer owns none of the model's parameters: build it as {type(optimizer).__name__}"
+            f"The optimizer owns none of the model's parameters: build it as {type(optimizers[0]).__name__}"
             "(model.parameters(), ...) from the very model that is attached."
         )
     wiring: Wiring | None = None
     live: list[LiveGroup] = []
     if any(method.needs_units for method in methods):
         wiring = find_groups("attach", inner, example, groups, leave_out, norm)
-        wiring = _owned_groups(wiring, inner, state_of)
+        wiring = owned_groups(wiring, inner, state_of)
         live = bind_groups(inner, wiring, init)
         if not trained:
             check_initial(live, inner)
-        _prepare(state_of, live, inner)
+        prepare_state(state_of, live, inner)
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init)
-    return Attachment(inner, optimizer, methods, view, wiring, auto=auto, trained=trained)
+    retrace = functools.partial(_trace_again, inner, groups, tuple(leave_out), norm)
+    made = Attachment(inner, optimizers, methods, view, wiring, retrace, auto=auto, trained=trained)
+    for each in earlier:
+        each.detach()
+    return made
 
 
 class Attachment:
@@ -112,33 +124,40 @@ class Attachment:
 
     Attributes:
         methods: in the order in which they act.
+        optimizers: whose updates count.
         wiring: the traced unit groups (None if no method needs units).
     """
 
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizers: tuple[Optimizer, ...],
         methods: tuple[Method, ...],
         view: ModuleView,
         wiring: Wiring | None,
+        retrace: Callable[[Any], Wiring],
         *,
         auto: bool,
         trained: bool,
     ) -> None:
         self.methods = methods
-        self.optimizer = optimizer
+        self.optimizers = optimizers
         self.wiring = wiring
         self.auto = auto
         self.trained = trained
         self.view = view
         self._chain = Chain(methods, view)
-        self._recorder = Recorder(model, self._chain.reads(), self._chain.reads_gradients())
-        view.activations = self._recorder.inputs
-        view.input_gradients = self._recorder.gradients
-        after = self._tick if auto else self._recorder.forget_excess
-        self._watch = StepWatch(optimizer, self._before_update, after, auto=auto)
         self._model = model
+        self._retrace = retrace
+        self._had_gradients = False
+        self._unread: dict[str, int] = {}
+        self._recorder = self._record()
+        try:
+            after = self._tick if auto else self._forget_excess
+            self._watch = StepWatch(optimizers, self._before_update, after, auto=auto)
+        except BaseException:
+            self._recorder.remove()
+            raise
         _ATTACHED.setdefault(model, WeakSet()).add(self)
         self._attached = True
 
@@ -166,7 +185,10 @@ class Attachment:
             ValueError: no update was made since the last call.
         """
         if not self._attached:
-            raise RuntimeError("plastic.step() after plastic.detach(): attach again to go on.")
+            raise RuntimeError(
+                "plastic.step() after it was detached (by plastic.detach(), or because the model was attached with "
+                "another optimizer): use the newer attachment, or attach again."
+            )
         if self.auto:
             raise RuntimeError("attach(..., auto=True) ticks by itself: remove the call of plastic.step().")
         if self._watch.updated():
@@ -220,6 +242,26 @@ class Attachment:
                 for name, value in kept.items():
                     tensors[name].copy_(value)
 
+    def refresh(self, example: Any = None) -> None:
+        """Follow changes that were made to the model since attach: modules put in the place of others.
+
+        Without an example the unit groups stay as they are, and are found in the modules that bear their names now: a
+        new output layer, say, for new classes. That much is also done at the next tick. With an example the model is
+        traced again. Statistics of units that are still there are kept.
+
+        Raises:
+            ValueError: the groups do not fit the new modules, or the optimizer does not own their parameters.
+        """
+        if self.wiring is None:
+            return
+        with self._recorder.paused():
+            wiring = self.wiring if example is None else self._retrace(example)
+        follow(self._model, wiring, self.view, self._chain, retraced=example is not None)
+        self.wiring = wiring
+        self._recorder.remove()
+        self._recorder = self._record()
+        self._unread.clear()
+
     def detach(self) -> None:
         """Remove every hook; the model and its optimizer go on as they are."""
         if not self._attached:
@@ -249,8 +291,20 @@ class Attachment:
     def __str__(self) -> str:
         return summarize(self._chain, self.wiring, self.seed, self.trained)
 
-    def _has_no_gradients(self) -> bool:
-        return all(parameter.grad is None for parameter in self._model.parameters())
+    def __reduce__(self) -> tuple[type[Copied], tuple[dict[str, Any]]]:
+        return Copied, (self.state_dict(),)  # hooks and optimizers cannot be copied with a model
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Copied:
+        return Copied(self.state_dict())
+
+    def _record(self) -> Recorder:
+        recorder = Recorder(self._model, self._chain.reads(), self._chain.reads_gradients())
+        self.view.activations = recorder.inputs
+        self.view.input_gradients = recorder.gradients
+        return recorder
+
+    def _forget_excess(self, updates: int) -> None:
+        self._recorder.forget_excess(updates)
 
     def _follow_device(self) -> None:
         """Move statistics and seed to where the model is now."""
@@ -260,21 +314,55 @@ class Attachment:
             self._chain.move(device)
 
     def _before_update(self) -> None:  # bound to this object, so that the hooks keep it alive
+        self._had_gradients = any(parameter.grad is not None for parameter in self._model.parameters())
         self._chain.before_update()
 
     def _tick(self, updates: int = 0) -> None:
-        if not self._recorder.has_inputs() and self._has_no_gradients():
+        if not self._recorder.has_inputs() and not self._had_gradients:
             return  # the optimizer updated another model's parameters
-        self._recorder.check()
-        self._follow_device()
-        self._chain.after_update()
+        if self.view.changed():
+            self.refresh()  # this update was not seen by the new modules' hooks
+        else:
+            self._recorder.check()
+            self._follow_device()
+            self._warn_unread()
+            self._chain.after_update()
         self._recorder.clear()
         self.view.loss = None
+
+    def _warn_unread(self) -> None:
+        """Warn once of a group none of whose consumers has run for long: its units are never replaced."""
+        for group in self.view.groups:
+            if group.reading(self.view.activations) is not None:
+                self._unread.pop(group.name, None)
+                continue
+            self._unread[group.name] = self._unread.get(group.name, 0) + 1
+            if self._unread[group.name] == PATIENCE:
+                consumers = ", ".join(port.module for port in group.consumers)
+                warnings.warn(
+                    f"The units of {group.name!r} were not read in {PATIENCE} updates, so none of them is replaced: "
+                    f"{consumers} did not run in training. If the model has other layers that read them, pass an "
+                    "example of each way to call it: plastic.refresh(example=[...]).",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
 
 def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[Attachment]:
     """The attachments that are at work on a model (with one optimizer, or with any)."""
-    return [each for each in _ATTACHED.get(model, ()) if optimizer is None or each.optimizer is optimizer]
+    return [each for each in _ATTACHED.get(model, ()) if optimizer is None or optimizer in each.optimizers]
+
+
+def _overlapping(model: nn.Module, state: OptimizerState) -> list[Attachment]:
+    """The attachments at work whose optimizers own a parameter that these own, too, or that watch the same ones."""
+    owned = {id(parameter) for group in state.param_groups for parameter in group["params"]}
+    return [
+        each
+        for each in attachments(model)
+        if any(
+            id(parameter) in owned for group in each.view.optimizer_state.param_groups for parameter in group["params"]
+        )
+    ]
 
 
 def detach(model: nn.Module) -> None:
@@ -283,65 +371,7 @@ def detach(model: nn.Module) -> None:
         each.detach()
 
 
-def _check_arguments(model: nn.Module, optimizer: Optimizer, methods: tuple[Method, ...], seed: int | None) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"attach expects an nn.Module first; got {type(model).__name__}.")
-    parallel = [nn.parallel.DistributedDataParallel, nn.DataParallel]
-    if isinstance(model, tuple(parallel)):
-        raise TypeError(
-            f"{type(model).__name__} is not supported yet: every rank would replace units on its own and the ranks "
-            "would diverge. Train on one device, or attach to the inner module of a single process."
-        )
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"attach expects a torch.optim.Optimizer second; got {type(optimizer).__name__}.")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63):
-        raise ValueError(f"seed must be a 64-bit integer or None; got {seed!r}.")
-    if not methods:
-        raise ValueError("attach needs at least one method, e.g. neoteny.ContinualBackprop(replacement_rate=1e-4).")
-    for method in methods:
-        if isinstance(method, Optimizer) or (isinstance(method, Method) and method.is_optimizer):
-            raise TypeError(
-                f"{type(method).__name__} is an optimizer, not a method to attach: pass it as the second argument, "
-                "as neoteny.optim.from_method("
-                f"{type(method).__name__}(...), model.parameters()), or pass any other torch.optim.Optimizer."
-            )
-        if not isinstance(method, Method):
-            given = method.__name__ if isinstance(method, type) else type(method).__name__
-            hint = f" Did you mean {given}(...)?" if isinstance(method, type) else ""
-            raise TypeError(f"attach expects methods such as neoteny.ContinualBackprop(...); got {given}.{hint}")
-        if method.runs() is not None:
-            raise ValueError(
-                f"{type(method).__name__}: a sequence of hyperparameters is for neoteny.stack; attach takes one value."
-            )
-
-
-def _prepare(state: OptimizerState, groups: Sequence[LiveGroup], model: nn.Module) -> None:
-    """Find the initial optimizer state of every weight that a reset may write, so that a bad optimizer fails early."""
-    for group in groups:
-        for port in group.producers:
-            state.prepare(model.get_parameter(port.weight))
-            if port.bias is not None:
-                state.prepare(model.get_parameter(port.bias))
-        for port in group.consumers:
-            state.prepare(model.get_parameter(port.weight))
-
-
-def _owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wiring:
-    """The wiring without groups some of whose parameters the optimizer does not own."""
-    kept: list[UnitGroup] = []
-    left_out = dict(wiring.left_out)
-    for group in wiring.groups:
-        strangers = [
-            name
-            for port in (*group.producers, *group.consumers, *group.norms)
-            for name, parameter in model.get_submodule(port.module).named_parameters(port.module, recurse=False)
-            if not state.owns(parameter)
-        ]
-        if strangers:
-            left_out[group.name] = f"the optimizer does not own {', '.join(dict.fromkeys(strangers))}"
-        else:
-            kept.append(group)
-    if not kept:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-        raise ValueError(f"No hidden units are left to act on. {reasons}")
-    return replace(wiring, groups=tuple(kept), left_out=left_out)
+def _trace_again(
+    model: nn.Module, groups: Sequence[UnitGroup] | None, leave_out: Sequence[str], norm: Norm, example: Any
+) -> Wiring:
+    return find_groups("refresh", model, example, groups, leave_out, norm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -166,30 +166,33 @@ class _Inert:
 
 
 class StepWatch:
-    """Watches an optimizer and the backward pass, to know whether an update was made since the last tick.
+    """Watches optimizers and the backward pass, to know whether an update was made since the last tick.
+
+    An update is one step of each optimizer. Where there are several, the first step of a round comes before the
+    update, and the last one ends it.
 
     Args:
-        optimizer: gets a pre-step and a post-step hook; its last parameter tells of backward passes.
-        before: called before each update.
+        optimizers: each gets a pre-step and a post-step hook; the last parameter tells of backward passes.
+        before: called before each update, when the gradients are there.
         after: called after each update that was really made, with the number of updates since the last tick.
         auto: whether `after` is the tick itself.
     """
 
     def __init__(
-        self, optimizer: Optimizer, before: Callable[[], None], after: Callable[[int], None], *, auto: bool
+        self, optimizers: Sequence[Optimizer], before: Callable[[], None], after: Callable[[int], None], *, auto: bool
     ) -> None:
-        self._optimizer = optimizer
         self._before = before
         self._after = after
+        self._waiting = self._count = len(optimizers)
         self._stepped = False
         self._backward = False
         self._unticked = 0
         self._auto = auto
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        self._parameters = [each for group in groups for each in group["params"] if each.requires_grad]
         self._handles: list[Any] = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
+            *(optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers),
+            *(optimizer.register_step_post_hook(self._after_step) for optimizer in optimizers),
             *(parameter.register_post_accumulate_grad_hook(self._saw_backward) for parameter in self._parameters[-1:]),
         ]
 
@@ -201,7 +204,7 @@ class StepWatch:
         """
         if self._stepped:
             self._stepped = self._backward = False
-            self._unticked = 0
+            self._unticked, self._waiting = 0, self._count
             return True
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         if not self._backward:
@@ -226,6 +229,8 @@ class StepWatch:
             handle.remove()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        if self._waiting < self._count:  # another optimizer has begun this update
+            return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             self._before()
@@ -244,13 +249,18 @@ class StepWatch:
         found_inf = getattr(optimizer, "found_inf", None)  # a fused optimizer skips by itself
         if found_inf is not None and bool(found_inf):
             return
+        self._waiting -= 1
         if self._auto:
-            self._after(0)
-            self._backward = False
+            if self._waiting <= 0:
+                self._waiting = self._count
+                self._after(0)
+                self._backward = False
             return
         self._stepped = True
-        self._unticked += 1
-        self._after(self._unticked)
+        if self._waiting <= 0:
+            self._waiting = self._count
+            self._unticked += 1
+            self._after(self._unticked)
 
     def _saw_backward(self, parameter: Tensor) -> None:
         self._backward = True

@@ -39,19 +39,18 @@ class ModuleView(View):
         self.groups = groups
         self.optimizer_state = state
         self._model = model
-        self._optimizer = optimizer = state.optimizer
-        self._init = init
+        self.init = init
         self._group_parameters: dict[str, list[str]] = {}
-        self._modules = dict(model.named_modules())
         self._owners: dict[str, tuple[nn.Module, str]] = {}
         self._layers: list[LayerParameters] | None = None
-        self._first = optimizer.param_groups[0]["params"][0]
+        self._look()
+        self._first = state.param_groups[0]["params"][0]
         self.seeds = torch.tensor(seed, dtype=torch.int64, device=self._first.device)
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
         """Every parameter that is trainable now and that the optimizer owns now: users freeze, unfreeze and add."""
-        owned = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        owned = {id(parameter) for group in self.optimizer_state.param_groups for parameter in group["params"]}
         named = self._model.named_parameters()
         return {name: value for name, value in named if value.requires_grad and id(value) in owned}
 
@@ -88,7 +87,7 @@ class ModuleView(View):
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
-        return initial_of(self._model, weight, self._init)
+        return initial_of(self._model, weight, self.init)
 
     def freeze(self, name: str) -> None:
         """Make a parameter one that is no longer trained."""
@@ -102,25 +101,55 @@ class ModuleView(View):
         old = self._model.get_submodule(name)
         new = make(old)
         before = {id(parameter): parameter for parameter in old.parameters()}
-        home = self._optimizer.param_groups[0]
-        for group in self._optimizer.param_groups:
+        home = self.optimizer_state.param_groups[0]
+        for group in self.optimizer_state.param_groups:
             if any(id(parameter) in before for parameter in group["params"]):
                 home = group
         parent, _, key = name.rpartition(".")
         setattr(self._model.get_submodule(parent), key, new)
         live = {id(parameter) for parameter in self._model.parameters()}
-        known = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
-        for group in self._optimizer.param_groups:
+        known = {id(parameter) for group in self.optimizer_state.param_groups for parameter in group["params"]}
+        for group in self.optimizer_state.param_groups:
             group["params"] = [each for each in group["params"] if id(each) not in before or id(each) in live]
         for parameter in before.values():
             if id(parameter) not in live:
-                self._optimizer.state.pop(parameter, None)
+                self.optimizer_state.forget(parameter)
         home["params"].extend(each for each in new.parameters() if each.requires_grad and id(each) not in known)
+        self._look()
+        for listener in self.listeners:
+            listener.forget({f"{name}.{each}" for each, _ in (*old.named_parameters(), *old.named_buffers())})
+
+    def changed(self) -> bool:
+        """Whether a module of some group is no longer the one that was attached."""
+        return any(children.get(key) is not module for children, key, module in self._watched)
+
+    def rebind(self, groups: Sequence[LiveGroup]) -> set[str]:
+        """Take groups bound to the modules of today; returns the names of parameters that are no longer the same."""
+        old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
+        self.groups = groups
+        self._magnitudes = None
+        self._group_parameters.clear()
+        self._look()
+        new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
+        return {name for name, value in old.items() if new.get(name) is not value}
+
+    def _look(self) -> None:
+        """Look the model's modules up, and remember where those of the groups are."""
         self._modules = dict(self._model.named_modules())
         self._owners.clear()
         self._layers = None
-        for listener in self.listeners:
-            listener.forget({f"{name}.{each}" for each, _ in (*old.named_parameters(), *old.named_buffers())})
+        ports = [port for group in self.groups for port in (*group.producers, *group.consumers, *group.norms)]
+        paths: set[str] = set()
+        for port in ports:
+            path = port.module
+            while path:  # the module, and each one that holds it
+                paths.add(path)
+                path = path.rpartition(".")[0]
+        self._watched = [
+            (self._modules[path.rpartition(".")[0]]._modules, path.rpartition(".")[2], self._modules[path])
+            for path in sorted(paths)
+            if path in self._modules
+        ]
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether no parameter of the group was frozen since attach."""
@@ -132,8 +161,8 @@ class ModuleView(View):
 
     def gradient_scale(self) -> float | Tensor:
         """The loss scale, while a fused optimizer still has to divide by it."""
-        scale = getattr(self._optimizer, "grad_scale", None)
-        return 1.0 if scale is None else scale
+        scales = [getattr(optimizer, "grad_scale", None) for optimizer in self.optimizer_state.optimizers]
+        return next((scale for scale in scales if scale is not None), 1.0)
 
     def was_reset(self, region: Region) -> None:
         """Reset the torch optimizer's state for these elements, and tell every method."""
@@ -151,3 +180,10 @@ class ModuleView(View):
             names = [name for name in group.tensors() if isinstance(self.tensor(name), nn.Parameter)]
             self._group_parameters[group.name] = names
         return self._group_parameters[group.name]
+
+
+def _tensors(name: str, module: nn.Module) -> list[tuple[str, Tensor]]:
+    """A module's own parameters and buffers, with their names in the model."""
+    prefix = f"{name}." if name else ""
+    own = (*module._parameters.items(), *module._buffers.items())
+    return [(f"{prefix}{key}", value) for key, value in own if value is not None]

@@ -39,8 +39,7 @@ def _notes(view: View, trained: bool) -> list[str]:
     if trained:
         notes.append("the network was already trained at attach: every unit's age started at zero there")
     state: OptimizerState | None = getattr(view, "optimizer_state", None)
-    if view.groups and state is not None and state.shares_step_count():
-        name = type(state.optimizer).__name__
+    if view.groups and state is not None and (name := state.shares_step_count()):
         notes.append(
             f"torch.optim.{name} has one step count per tensor, so a reset weight's first steps are several step sizes "
             "long; neoteny.optim.Adam counts steps for each weight"

@@ -14,7 +14,7 @@ from torch import Tensor
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import describe_methods
-from neoteny.methods.state import State, forget_parameters, move_nested, snapshot
+from neoteny.methods.state import State, adopt, forget_parameters, move_nested, snapshot
 from neoteny.units.view import LiveGroup, View
 
 _EACH_UPDATE = ("observe", "penalty", "add_gradient", "transform_gradients", "step", "on_reset")
@@ -133,6 +133,11 @@ class Chain:
         """Drop what was kept for parameters that no longer exist."""
         for state in self.states:
             forget_parameters(state, names)
+
+    def extend(self) -> None:
+        """Follow a view whose groups changed: states of new units begin, those of units that are gone end."""
+        for method, state in self.pairs:
+            adopt(state, method.init(self.view))
 
     def move(self, device: torch.device) -> None:
         """Move every state to a device."""

@@ -67,6 +67,18 @@ def copy_nested(source: Mapping[str, Any], target: State, prune: bool = False) -
             target[key] = value.clone() if isinstance(value, Tensor) else value
 
 
+def adopt(state: State, fresh: Mapping[str, Any]) -> None:
+    """Give a state the structure of a fresh one, in place; what both have in the same shape is kept as it is."""
+    for key in [key for key in state if key not in fresh and key not in GROWING]:
+        del state[key]
+    for key, value in fresh.items():
+        kept = state.get(key)
+        if isinstance(value, dict) and isinstance(kept, dict):
+            adopt(kept, value)
+        elif key not in state or (isinstance(value, Tensor) and getattr(kept, "shape", None) != value.shape):
+            state[key] = value
+
+
 def forget_parameters(state: State, names: set[str]) -> None:
     """Drop every entry of a nested dict that is kept for one of these parameters."""
     for key in [key for key in state if key in names]:

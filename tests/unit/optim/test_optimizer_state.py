@@ -22,6 +22,8 @@ OPTIMIZERS: dict[str, Any] = {
 }
 # What a fresh state holds where that is not zero, from the documentation of each optimizer.
 INITIAL: dict[tuple[str, str], float] = {("Rprop", "step_size"): LEARNING_RATE, ("Adagrad", "sum"): 0.25}
+COPIES = {("ASGD", "ax")}
+"""State that begins as the weight itself: an average of weights."""
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "SGD": [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}],
     "Adam": [{}, {"amsgrad": True, "weight_decay": 0.01}],
@@ -92,7 +94,8 @@ def train_and_check(net: nn.Sequential, optimizer: torch.optim.Optimizer, initia
                 assert torch.equal(value, before[name, key])  # a count for the whole tensor
                 continue
             mask = reset_mask(net, name, value, chosen)
-            expected = torch.full_like(value[mask], initial(name, key))
+            copied = (type(optimizer).__name__, key) in COPIES
+            expected = net.get_parameter(name)[mask] if copied else torch.full_like(value[mask], initial(name, key))
             torch.testing.assert_close(value[mask], expected, rtol=0, atol=1e-8)
             assert torch.equal(value[~mask], before[name, key][~mask]), (name, key)
             checked += int(mask.sum())
@@ -217,3 +220,95 @@ def test_state_made_in_the_constructor_is_known_too() -> None:
     assert plastic.replaced == {"0": 6}  # all at once, just now
     assert torch.equal(optimizer.state[model.get_parameter("0.weight")]["total"], torch.full((6, 4), 0.5))
     assert torch.equal(optimizer.state[model.get_parameter("2.weight")]["total"], torch.full((2, 6), 0.5))
+
+
+class _ScheduleFree(torch.optim.SGD):
+    """Gradients are taken between two iterates; `z` is the other one, and begins as the weight."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                z = self.state[parameter].setdefault("z", parameter.detach().clone())
+                z -= group["lr"] * parameter.grad
+                parameter.lerp_(z, 0.1)
+
+
+class _Slow(torch.optim.Optimizer):
+    """Lookahead: holds another optimizer, and after some of its steps goes back towards slow weights."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        super().__init__(inner.param_groups, {})
+        self.inner, self.param_groups, self.count = inner, inner.param_groups, 0
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.inner.step()
+        self.count += 1
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if self.count % 5 == 0:
+                    slow = self.state[parameter].setdefault("slow", parameter.detach().clone())
+                    slow.lerp_(parameter, 0.5)
+                    parameter.copy_(slow)
+
+
+class _Factored(torch.optim.SGD):
+    """One number per row and one per column, as vectors; rows and columns may be equally many."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state, squared = self.state[parameter], parameter.grad.square() + 1e-3
+                if parameter.dim() < 2:
+                    parameter -= group["lr"] * parameter.grad
+                    continue
+                for key, axis in (("row", 1), ("column", 0)):
+                    state.setdefault(key, torch.zeros_like(squared.mean(axis))).lerp_(squared.mean(axis), 0.1)
+                parameter -= group["lr"] * parameter.grad / (state["row"][:, None] + state["column"]).sqrt()
+
+
+def reset_all(optimizer: torch.optim.Optimizer, model: nn.Module, updates: int) -> None:
+    """Train until every unit of the one hidden layer has just been replaced."""
+    method = neoteny.ContinualBackprop(1.0, updates - 1)
+    plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(2, 6), seed=1)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        model(torch.randn(3, 6)).square().mean().backward()
+        optimizer.step()
+        plastic.step()
+    assert plastic.replaced == {"0": 6}
+
+
+def test_the_second_iterate_of_a_schedule_free_optimizer_goes_on_from_the_new_weight() -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    optimizer = _ScheduleFree(model.parameters(), lr=0.05)
+    reset_all(optimizer, model, 4)
+    for name in ("0.weight", "2.weight"):
+        assert torch.equal(optimizer.state[model.get_parameter(name)]["z"], model.get_parameter(name))
+
+
+def test_slow_weights_of_a_nested_optimizer_go_on_from_the_new_weight() -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    inner = torch.optim.Adam(model.parameters())
+    optimizer = _Slow(inner)
+    reset_all(optimizer, model, 7)
+    for name in ("0.weight", "2.weight"):
+        parameter = model.get_parameter(name)
+        assert torch.equal(optimizer.state[parameter]["slow"], parameter)
+        assert not inner.state[parameter]["exp_avg"].any()
+    assert optimizer.param_groups is inner.param_groups
+    assert len(inner.param_groups[0]["params"]) == 4
+
+
+def test_state_with_one_number_per_row_or_column_is_reset_in_its_own_axis() -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    optimizer = _Factored(model.parameters(), lr=0.05)
+    reset_all(optimizer, model, 4)
+    incoming, outgoing = (optimizer.state[model.get_parameter(name)] for name in ("0.weight", "2.weight"))
+    start = 1e-4  # after one step without gradients
+    torch.testing.assert_close(incoming["row"], torch.full((6,), start))
+    torch.testing.assert_close(outgoing["column"], torch.full((6,), start))
+    assert (incoming["column"] > 2 * start).any()  # of the inputs, which are not new
+    assert (outgoing["row"] > 2 * start).any()

@@ -1,0 +1,115 @@
+"""What `attach` checks before it touches anything: the arguments, and which groups the optimizers can reset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from neoteny.layers.groups import UnitGroup
+from neoteny.methods.method import Method
+from neoteny.optim.state import OptimizerState, unwrap_optimizer
+from neoteny.units.view import LiveGroup
+from neoteny.wiring.wiring import Wiring
+
+
+def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | None) -> None:
+    """Refuse what cannot be attached."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"attach expects an nn.Module first; got {type(model).__name__}.")
+    _refuse_parallel(model)
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63):
+        raise ValueError(f"seed must be a 64-bit integer or None; got {seed!r}.")
+    if not methods:
+        raise ValueError("attach needs at least one method, e.g. neoteny.ContinualBackprop(replacement_rate=1e-4).")
+    for method in methods:
+        if isinstance(method, Optimizer) or (isinstance(method, Method) and method.is_optimizer):
+            raise TypeError(
+                f"{type(method).__name__} is an optimizer, not a method to attach: pass it as the second argument, "
+                "as neoteny.optim.from_method("
+                f"{type(method).__name__}(...), model.parameters()), or pass any other torch.optim.Optimizer."
+            )
+        if not isinstance(method, Method):
+            given = method.__name__ if isinstance(method, type) else type(method).__name__
+            hint = f" Did you mean {given}(...)?" if isinstance(method, type) else ""
+            raise TypeError(f"attach expects methods such as neoteny.ContinualBackprop(...); got {given}.{hint}")
+        if method.runs() is not None:
+            raise ValueError(
+                f"{type(method).__name__}: a sequence of hyperparameters is for neoteny.stack; attach takes one value."
+            )
+
+
+def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
+    """The optimizers themselves, without a framework's wrapper around them."""
+    given: tuple[Any, ...] = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    for each in given:
+        if not isinstance(each, Optimizer):
+            raise TypeError(
+                f"attach expects a torch.optim.Optimizer (or a list of several) second; got {type(each).__name__}."
+            )
+    if not given:
+        raise TypeError("attach expects at least one torch.optim.Optimizer second; got an empty list.")
+    found = tuple(unwrap_optimizer(each) for each in given)
+    owned = [id(parameter) for each in found for group in each.param_groups for parameter in group["params"]]
+    if len(set(owned)) != len(owned):
+        raise ValueError("Two of the optimizers own the same parameter: each parameter must belong to one of them.")
+    return found
+
+
+def _refuse_parallel(model: nn.Module) -> None:
+    """Refuse models whose weights are on several devices or processes."""
+    for name, module in model.named_modules():
+        kinds = {kind.__name__ for kind in type(module).__mro__}
+        found = kinds & {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
+        if found:
+            where = f"{name!r} in the model" if name else "The model"
+            why = (
+                "each process holds a part of every weight, so that no process can rewrite a unit"
+                if "FullyShardedDataParallel" in found
+                else "every rank would replace units on its own and the ranks would diverge"
+            )
+            raise TypeError(
+                f"{where} is a {found.pop()}, which is not supported yet: {why}. Train on one device, or attach to the "
+                "inner module of a single process."
+            )
+    sharded = [name for name, each in model.named_parameters() if hasattr(each, "device_mesh")]
+    if sharded:
+        raise TypeError(
+            f"{sharded[0]} is a DTensor (fully_shard or tensor parallel), which is not supported yet: each process "
+            "holds a part of the weight, so that no process can rewrite a unit. Train on one device."
+        )
+
+
+def prepare_state(state: OptimizerState, groups: Sequence[LiveGroup], model: nn.Module) -> None:
+    """Find the initial optimizer state of every weight that a reset may write, so that a bad optimizer fails early."""
+    for group in groups:
+        for port in group.producers:
+            state.prepare(model.get_parameter(port.weight))
+            if port.bias is not None:
+                state.prepare(model.get_parameter(port.bias))
+        for port in group.consumers:
+            state.prepare(model.get_parameter(port.weight))
+
+
+def owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wiring:
+    """The wiring without groups some of whose parameters the optimizer does not own."""
+    kept: list[UnitGroup] = []
+    left_out = dict(wiring.left_out)
+    for group in wiring.groups:
+        strangers = [
+            name
+            for port in (*group.producers, *group.consumers, *group.norms)
+            for name, parameter in model.get_submodule(port.module).named_parameters(port.module, recurse=False)
+            if not state.owns(parameter)
+        ]
+        if strangers:
+            left_out[group.name] = f"the optimizer does not own {', '.join(dict.fromkeys(strangers))}"
+        else:
+            kept.append(group)
+    if not kept:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise ValueError(f"No hidden units are left to act on. {reasons}")
+    return replace(wiring, groups=tuple(kept), left_out=left_out)

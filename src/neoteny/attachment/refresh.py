@@ -1,0 +1,60 @@
+"""Following a model that changed after attach: the same unit groups in other modules, or other groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from neoteny.attachment.checks import owned_groups, prepare_state
+from neoteny.attachment.module_view import ModuleView
+from neoteny.methods.chain import Chain
+from neoteny.units.bind import bind_groups
+from neoteny.units.view import LiveGroup
+from neoteny.wiring.wiring import Wiring
+
+
+def follow(model: nn.Module, wiring: Wiring, view: ModuleView, chain: Chain, retraced: bool) -> None:
+    """Bind a view and the states of its methods to a model's modules of today; nothing is changed if that fails.
+
+    Args:
+        model, wiring, view, chain: of the attachment.
+        retraced: whether the wiring was traced from the model as it is now.
+
+    Raises:
+        ValueError: the groups do not fit the modules, or the optimizer does not own their parameters.
+    """
+    state = view.optimizer_state
+    owned = {group.name for group in owned_groups(wiring, model, state).groups}
+    strangers = [group.name for group in wiring.groups if group.name not in owned]
+    if strangers:
+        raise ValueError(
+            "The model changed after attach, and the optimizer does not own all weights of the units of "
+            f"{', '.join(strangers)}: give it the new ones (optimizer.add_param_group), then call plastic.refresh()."
+        )
+    if retraced:
+        live = bind_groups(model, wiring, view.init)
+    else:
+        _check_modules(model, view.groups)
+        live = bind_groups(model, wiring, view.init)
+        for group, before in zip(live, view.groups, strict=True):
+            group.initial = before.initial
+    prepare_state(state, live, model)
+    gone = view.rebind(live)
+    chain.forget(gone)
+    chain.extend()
+
+
+def _check_modules(model: nn.Module, groups: Sequence[LiveGroup]) -> None:
+    """Refuse modules in which the groups cannot be found again."""
+    for group in groups:
+        for port, axis in (*((each, 0) for each in group.producers), *((each, 1) for each in group.consumers)):
+            module = dict(model.named_modules()).get(port.module)
+            weight = getattr(module, "weight", None)
+            found = weight.shape[axis] * (port.groups if axis else 1) if isinstance(weight, Tensor) else None
+            if found != port.width:
+                now = "is gone" if module is None else f"is {module}"
+                raise ValueError(
+                    f"The model changed after attach: {port.module} {now}, where the units of {group.name!r} had "
+                    f"{port.width} features. Trace the model again: plastic.refresh(example=...)."
+                )

@@ -1,15 +1,19 @@
-# make demo | test | coverage | grid | lint | bench | clean. The first of them builds .venv; changed requirements rebuild it.
+# make demo | test | coverage | grid | lint | bench | soak | clean. The first of them builds .venv; changed requirements rebuild it.
+# make lock | audit: after a change of requirements.txt; known weaknesses of what it pins. Both need the network.
 PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TOOLS := build/tools/bin
+LOCK ?= requirements.lock
 
 # Data is looked for in $NEOTENY_DATA first; a folder beside the checkout serves where it exists.
 ifneq ($(wildcard ../shared/data),)
 export NEOTENY_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow coverage grid lint format bench clean
+.PHONY: demo test test-slow coverage grid lint format bench soak lock audit clean
 
 demo: $(STAMP)
 	$(BIN)/neoteny run examples/demo.py --out results/demo
@@ -44,11 +48,28 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/rl.py
 
-$(STAMP): requirements.txt pyproject.toml
+soak: $(STAMP)
+	$(BIN)/python benchmarks/soak.py
+
+# Registries have different files of torch (with or without CUDA), so it alone has no hash: requirements.txt installs it.
+# `make LOCK= test` does without hashes, for a registry that builds its own files.
+$(STAMP): requirements.txt requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(if $(LOCK),$(INSTALL) --require-hashes --no-deps -r $(LOCK))
+	$(INSTALL) -r requirements.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
 	touch $@
+
+lock: $(TOOLS)/uv
+	$(TOOLS)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-deps --no-emit-package torch \
+		--no-annotate --custom-compile-command "make lock" --output-file requirements.lock requirements.txt
+
+audit: $(TOOLS)/pip-audit
+	$(TOOLS)/pip-audit --strict --no-deps --disable-pip --requirement requirements.txt
+
+$(TOOLS)/uv $(TOOLS)/pip-audit:
+	$(PYTHON) -m venv build/tools
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check uv==0.13.7 pip-audit==2.10.1
 
 clean:
 	rm -rf .venv build dist .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache

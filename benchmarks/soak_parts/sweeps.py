@@ -60,8 +60,8 @@ def running_sweep(settings: int, tasks: int, examples: int) -> Iterator[tuple[su
         file.write_text(text)
         options = ["--jobs", "1", "--kernel", "reference", "--checkpoint-seconds", "0.5", "--out", str(folder)]
         command = [sys.executable, "-m", "neoteny", "run", str(file), *options]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **quiet)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             yield process, folder
         finally:

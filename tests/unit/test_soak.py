@@ -48,7 +48,7 @@ def test_detach_leaves_no_hook_no_activation_and_no_reference(library: Any) -> N
     cycle = library.Cycle()
     cycle.once()
     before = alive()
-    references = [reference for _ in range(3) for reference in cycle.once()]
+    references = [reference for _ in range(2) for reference in cycle.once()]
     assert library.count_hooks(cycle.model, cycle.optimizer) == cycle.hooks_before == 0
     gc.collect()
     assert [reference() for reference in references if reference() is not None] == []
@@ -95,7 +95,7 @@ def stack_once(library: Any) -> list[weakref.ref[Any]]:
 def test_nothing_of_it_is_left(once: Callable[[Any], list[weakref.ref[Any]]], library: Any) -> None:
     once(library)  # what is made once for the process is made here
     before = alive()
-    references = [reference for _ in range(3) for reference in once(library)]
+    references = [reference for _ in range(2) for reference in once(library)]
     gc.collect()
     assert [reference() for reference in references if reference() is not None] == []
     assert alive() == before

@@ -165,6 +165,19 @@ class _Inert:
         return
 
 
+class _SawBackward:
+    """Hook of a parameter that remembers a backward pass.
+
+    It refers to nothing: the garbage collector does not see the hooks that a parameter keeps, so one that leads to the
+    model would keep the model, with all its weights, until the process ends.
+    """
+
+    seen = False
+
+    def __call__(self, parameter: Tensor) -> None:
+        self.seen = True
+
+
 class StepWatch:
     """Watches optimizers and the backward pass, to know whether an update was made since the last tick.
 
@@ -185,7 +198,7 @@ class StepWatch:
         self._after = after
         self._waiting = self._count = len(optimizers)
         self._stepped = False
-        self._backward = False
+        self._backward = _SawBackward()
         self._unticked = 0
         self._auto = auto
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
@@ -193,7 +206,7 @@ class StepWatch:
         self._handles: list[Any] = [
             *(optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers),
             *(optimizer.register_step_post_hook(self._after_step) for optimizer in optimizers),
-            *(parameter.register_post_accumulate_grad_hook(self._saw_backward) for parameter in self._parameters[-1:]),
+            *(parameter.register_post_accumulate_grad_hook(self._backward) for parameter in self._parameters[-1:]),
         ]
 
     def updated(self) -> bool:
@@ -203,11 +216,11 @@ class StepWatch:
             ValueError: there was none to make, or the calls are in the wrong order.
         """
         if self._stepped:
-            self._stepped = self._backward = False
+            self._stepped = self._backward.seen = False
             self._unticked, self._waiting = 0, self._count
             return True
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        if not self._backward:
+        if not self._backward.seen:
             raise ValueError(
                 "plastic.step() before any backward pass: expected loss.backward(), optimizer.step(), then "
                 "plastic.step(), once each."
@@ -220,7 +233,7 @@ class StepWatch:
                 "plastic.step() without an update: the gradients are finite but optimizer.step() has not run since "
                 "the last plastic.step(). Call it after optimizer.step()."
             )
-        self._backward = False
+        self._backward.seen = False
         return False
 
     def remove(self) -> None:
@@ -254,13 +267,10 @@ class StepWatch:
             if self._waiting <= 0:
                 self._waiting = self._count
                 self._after(0)
-                self._backward = False
+                self._backward.seen = False
             return
         self._stepped = True
         if self._waiting <= 0:
             self._waiting = self._count
             self._unticked += 1
             self._after(self._unticked)
-
-    def _saw_backward(self, parameter: Tensor) -> None:
-        self._backward = True

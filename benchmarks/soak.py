@@ -16,13 +16,13 @@ import sys
 import time
 
 PARTS = {  # name: (function, iterations, iterations of --quick)
-    "ticks-sgd": ("library.ticks_sgd", 1_000_000, 10_000),
-    "ticks-adam": ("library.ticks_adam", 1_000_000, 10_000),
-    "attachments": ("library.attachments", 1000, 50),
-    "diagnoses": ("library.diagnoses", 100, 30),
-    "stacks": ("library.stacks", 100, 30),
-    "sweep": ("sweeps.sweep", 1000, 100),
-    "reports": ("sweeps.reports", 100, 10),
+    "ticks-sgd": ("library.ticks_sgd", 1_000_000, 3000),
+    "ticks-adam": ("library.ticks_adam", 1_000_000, 3000),
+    "attachments": ("library.attachments", 1000, 40),
+    "diagnoses": ("library.diagnoses", 300, 20),
+    "stacks": ("library.stacks", 300, 20),
+    "sweep": ("sweeps.sweep", 1000, 60),
+    "reports": ("sweeps.reports", 100, 6),
 }
 
 

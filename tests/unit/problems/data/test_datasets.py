@@ -89,6 +89,10 @@ def test_every_known_dataset_has_terms_and_a_way_to_get_it() -> None:
         assert dataset.terms
         assert bool(dataset.mirrors) != bool(dataset.obtain)
         assert all(len(file.sha256) == 64 for file in dataset.files)
+        if dataset.mirrors:  # nothing is downloaded that cannot be verified
+            assert dataset.files
+            assert not dataset.unchecked
+            assert dataset.digest is None
         assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in dataset.mirrors)
 
 

@@ -1,9 +1,10 @@
-"""Plain-text tables for the terminal, the hint on a misspelt name, and the checks of numbers."""
+"""Plain text: tables for the terminal, text that is safe to print, hints on misspelt names, checks of numbers."""
 
 from __future__ import annotations
 
 import difflib
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 
@@ -39,6 +40,22 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def printable(text: str) -> str:
+    """Text without characters that steer a terminal or reorder what is read: they are written out.
+
+    Example:
+        >>> print(printable("red \\x1b[31m and\\r overwritten"))
+        red \\x1b[31m and\\r overwritten
+    """
+    return "".join(_spell(sign) if not sign.isprintable() else sign for sign in text)
+
+
+def _spell(sign: str) -> str:
+    if sign in "\n\t" or unicodedata.category(sign) in ("Zs", "Co", "Cn"):  # spaces; letters newer than Python's table
+        return sign
+    return sign.encode("unicode_escape").decode()
 
 
 def check_whole(owner: object, **least: int) -> None:

@@ -6,13 +6,16 @@ Each command imports what it needs when it is called, so that `neoteny --help` a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
+import io
 import json
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +72,18 @@ class RunOptions:
                 words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
         return shlex.join(words)
 
+    @classmethod
+    def from_command(cls, text: str) -> RunOptions | None:
+        """The options of a command such as `command` writes; None for any other text."""
+        nothing = io.StringIO()
+        try:
+            program, *words = shlex.split(text)
+            with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+                options = vars(make_parser().parse_args(words))
+        except (ValueError, SystemExit):
+            return None
+        return cls(**options) if program == "neoteny" and options.pop("command") == "run" else None
+
     def to_json(self) -> str:
         """All options, for `from_json` in another process."""
         return json.dumps(dataclasses.asdict(self), default=str)
@@ -83,10 +98,10 @@ class RunOptions:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(make_parser().parse_args(arguments))
     command = options.pop("command")
     if command is None:
-        _parser().print_help()
+        make_parser().print_help()
         return 2
     try:
         for package in NEEDS.get(command, ()):
@@ -99,17 +114,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         from neoteny.cli.explain import explain
+        from neoteny.text import printable
 
         text = explain(error)
         if text is None or os.environ.get("NEOTENY_TRACEBACK"):
-            raise
-        print(f"neoteny: {text}", file=sys.stderr)
+            if isinstance(error, Exception):
+                raise
+            traceback.print_exception(error)  # raised again, it would end the program as if all were well
+        print(f"neoteny: {printable(text or repr(error))}", file=sys.stderr)
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="neoteny",
         description="Keep neural networks able to learn: run the experiments and read their results.",
@@ -127,6 +146,19 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument("folder", type=Path, metavar="DIR", help="a results folder")
         if name != "status":
+            command.add_argument(
+                "file",
+                type=Path,
+                nargs="?",
+                metavar="FILE.py",
+                help="your experiment's file, to make its figures and claims again; without it those that were saved "
+                "are shown",
+            )
+            command.add_argument(
+                "--trust",
+                action="store_true",
+                help="run FILE.py even if it is not the one that made DIR; without FILE.py, run DIR/experiment.py",
+            )
             command.add_argument("--so-far", action="store_true", help="include the finished tasks of unfinished runs")
             command.add_argument(
                 "--tasks",

@@ -14,8 +14,10 @@ import torch
 
 from neoteny import experiments
 from neoteny.cli.parser import RunOptions
+from neoteny.cli.trust import DIGEST
 from neoteny.experiments import Experiment
 from neoteny.problems.problem import Problem, Source
+from neoteny.report.analysis import save_analysis
 from neoteny.suite.configuration import describe
 from neoteny.suite.environment import choose_device, choose_kernel, open_problems, versions
 from neoteny.suite.identity import run_ids, setting_digest, setting_digests
@@ -24,11 +26,11 @@ from neoteny.suite.progress import Display
 from neoteny.suite.session import Job, Notify
 from neoteny.suite.stacks import Run, remaining_stacks, runs_of
 from neoteny.suite.stopping import StopFlag
-from neoteny.suite.store.errors import Stopped
+from neoteny.suite.store.errors import Stopped, StoreError
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Sweep
 from neoteny.suite.worker import Worker
-from neoteny.text import nearest
+from neoteny.text import nearest, printable
 
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -62,6 +64,16 @@ class Launch:
     every: list[Run]
 
     def run(self) -> int:
+        """Train everything that is left and save what a user's file says of it; returns the exit status."""
+        status = self._train()
+        if not self._save_analysis():
+            return status or 1
+        if status == 0:
+            root = self.results.root
+            print(f"Done. `neoteny report {root}` writes the page, `neoteny claims {root}` prints the verdicts.")
+        return status
+
+    def _train(self) -> int:
         """Train everything that is left, in this process or in several; returns the exit status."""
         self._write_plan()
         jobs = self._choose_jobs()
@@ -83,8 +95,30 @@ class Launch:
         if failures:
             log("Finished runs are kept; repeat the command to try the others again.")
             return 1
-        print(f"Done. `neoteny report {root}` writes the page, `neoteny claims {root}` prints the verdicts.")
         return 0
+
+    def _save_analysis(self) -> bool:
+        """Save figures and claims of a user's experiment, which reports then show; returns whether they could be made.
+
+        Those of the package's own are made when they are shown.
+        """
+        code, results = self.experiment.code, self.results
+        if code is None:
+            return True
+        try:
+            frame = results.frame()
+            if frame.empty:
+                return True
+            analysis = self.experiment.analyse(frame, self.sweep)
+            save_analysis(results.root, analysis, len(results.finished_runs()), code.digest)
+        except StoreError as error:
+            log(f"neoteny: the figures and claims were not saved. {error}")
+            return False
+        for failure in analysis.failures:
+            log(f"neoteny: {failure}")
+        if analysis.failures:
+            log(f"Finished runs are kept. Correct {code.path} and repeat the command: it trains only what is left.")
+        return not analysis.failures
 
     def work_for_parent(self, threads: int) -> int:
         """Be one of several processes, until all is done or the parent is gone; returns the exit status."""
@@ -189,6 +223,10 @@ class Launch:
 def prepare(options: RunOptions) -> Launch:
     """Load the experiment, find its data and open its folder; validates everything before writing."""
     experiment = experiments.load(options.experiment)
+    if experiment.code is not None and experiment.name in (*experiments.NAMES, *experiments.VARIANTS):
+        raise experiments.ExperimentError(
+            f"{experiment.path} would be called {experiment.name}, as an experiment of the package is; rename the file."
+        )
     sweep = experiment.make_sweep(options.scale)
     if options.runs is not None:
         settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
@@ -203,11 +241,12 @@ def prepare(options: RunOptions) -> Launch:
         "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
         "configuration": describe(sweep),
         "versions": versions(),
+        **({DIGEST: experiment.code.digest} if experiment.code else {}),
     }
     root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
     sweep = _keep_methods(sweep, options.methods)
     wanted = runs_of(sweep, sweep.settings, kernel)
-    results = Results.create(root, about, None if experiment.path is None else experiment.path.read_bytes())
+    results = Results.create(root, about, experiment.code.source if experiment.code else None)
     return Launch(options, experiment, sweep, results, streams, device, kernel, wanted, every)
 
 
@@ -233,4 +272,4 @@ def _threads(jobs: int) -> int:
 
 def log(line: str) -> None:
     """Print a line for the person who waits; standard output is for results."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)

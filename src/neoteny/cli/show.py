@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from neoteny.text import render
+from neoteny.text import printable, render
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from neoteny.experiments import Experiment
+    from neoteny.cli.analysis import Part
+    from neoteny.report.analysis import Analysis
     from neoteny.suite.store.results import Results
 
 
@@ -29,113 +31,96 @@ def command_list() -> int:
 
 def command_status(folder: Path) -> int:
     """Print how far a results folder is."""
+    from neoteny.cli.trust import command_to_continue
     from neoteny.suite.progress import status_text
     from neoteny.suite.store.folder import ResultsFolder
 
-    print(status_text(ResultsFolder.open(folder)))
+    results = ResultsFolder.open(folder)
+    say(status_text(results, command_to_continue(results)))
     return 0
 
 
-def command_claims(folder: Path, so_far: bool, tasks: int | None) -> int:
-    """Print the verdict on every claim."""
+def command_claims(folder: Path, file: Path | None, trust: bool, so_far: bool, tasks: int | None) -> int:
+    """Print the verdict on every claim; the exit status is 1 where the experiment's own code failed."""
+    from neoteny.cli.analysis import Part, analyse
     from neoteny.report.claim import Outcome
     from neoteny.suite.store.results import Results
 
     results = Results.open(folder)
-    experiment = find_experiment(results)
-    frame = read_frame(results, experiment, so_far, tasks)
+    analysis, frame, note = analyse(results, Part(file, trust, so_far, tasks))
     counts = dict.fromkeys(Outcome, 0)
-    for claim in experiment.claims:
-        verdict = experiment.evaluate(claim, frame)
+    for claim, verdict in analysis.claims:
         counts[verdict.outcome] += 1
-        print(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
-    print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    metric = experiment.make_sweep(results.about["scale"]).problem.performance
-    for what, text in _describe_part(frame, results, metric, tasks).items():
-        print(f"{what}: {text}")
-    if experiment.unchecked:
-        print("\nNot checked:")
-    for statement in experiment.unchecked:
-        print(f"- {statement.statement} ({statement.source})\n    {statement.reason}")
-    return 0
+        say(f"[{verdict.outcome}] {claim.statement} ({claim.source})\n    {verdict.evidence}")
+    say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    for what, text in _describe_part(frame, results, analysis.metric, tasks).items():
+        say(f"{what}: {text}")
+    if analysis.unchecked:
+        say("\nNot checked:")
+    for statement in analysis.unchecked:
+        say(f"- {statement.statement} ({statement.source})\n    {statement.reason}")
+    if note:
+        say(f"\n{note}")
+    return _complain(analysis)
 
 
-def command_report(folder: Path, so_far: bool, tasks: int | None) -> int:
-    """Write the page and the figures."""
+def command_report(folder: Path, file: Path | None, trust: bool, so_far: bool, tasks: int | None) -> int:
+    """Write the page and the figures; the exit status is 1 where the experiment's own code failed."""
+    from neoteny.cli.analysis import Part
     from neoteny.suite.store.errors import StoreError
     from neoteny.suite.store.files import try_lock
     from neoteny.suite.store.results import Results
 
     results = Results.open(folder)
+    results.refuse_links()
     with try_lock(results.root / "locks" / "report.lock") as mine:
         if not mine:
             raise StoreError(f"Another process is writing the report of {results.root} now; wait for it.")
-        _make_report(results, find_experiment(results), so_far, tasks)
-    return 0
+        return _make_report(results, Part(file, trust, so_far, tasks))
 
 
-def read_frame(
-    results: Results, experiment: Experiment, so_far: bool = False, tasks: int | None = None
-) -> pd.DataFrame:
-    """The results of a folder.
-
-    Args:
-        results: the folder.
-        experiment: what it is of.
-        so_far: whether unfinished runs count as far as they are.
-        tasks: the first tasks of each run, finished or not, that has them; None: all.
-    """
-    from neoteny.suite.store.errors import StoreError
-    from neoteny.suite.store.tables import take_first_tasks
-
-    frame = results.frame(so_far=so_far or tasks is not None)
-    if tasks is not None:
-        frame = take_first_tasks(frame, tasks, experiment.make_sweep(results.about["scale"]).points_per_task)
-        if frame.empty:
-            raise StoreError(
-                f"--tasks {tasks}: no run of {results.root} has finished that many tasks; "
-                f"`neoteny status {results.root}` says how far it is."
-            )
-    return frame
+def _complain(analysis: Analysis) -> int:
+    """Print what failed in the experiment's own code; returns the exit status."""
+    for failure in analysis.failures:
+        say(f"neoteny: {failure}", sys.stderr)
+    return 1 if analysis.failures else 0
 
 
-def _make_report(results: Results, experiment: Experiment, so_far: bool, tasks: int | None) -> None:
+def _make_report(results: Results, part: Part) -> int:
     """Write report.html and the figures; print the table, the verdicts and the page's path."""
+    from neoteny.cli.analysis import analyse
     from neoteny.report.figures import write_figures
     from neoteny.report.page import Report, write_report
     from neoteny.report.tables import performance_table, to_text
 
-    frame = read_frame(results, experiment, so_far, tasks)
-    if frame.empty:
-        from neoteny.suite.store.errors import StoreError
-
-        what = "runs with a finished task yet" if so_far else "finished runs yet (--so-far counts unfinished ones too)"
-        raise StoreError(f"{results.root} has no {what}; `neoteny status {results.root}` says how far it is.")
-    sweep = experiment.make_sweep(results.about["scale"])
-    charts = experiment.draw(frame)
-    table = performance_table(frame, sweep.problem.performance, sweep.problem.higher_is_better)
-    verdicts = [(claim, experiment.evaluate(claim, frame)) for claim in experiment.claims]
-    write_figures(results.root, charts)
+    analysis, frame, note = analyse(results, part, may_be_empty=False)
+    table = performance_table(frame, analysis.metric, analysis.higher_is_better)
+    write_figures(results.root, analysis.charts)
     page = write_report(
         results.root,
         Report(
-            title=experiment.title,
-            experiment=experiment.name,
+            title=analysis.title,
+            experiment=results.about["experiment"],
             scale=results.about["scale"],
-            description=experiment.description,
-            charts=charts,
+            description=analysis.description,
+            charts=analysis.charts,
             tables=[table],
-            claims=verdicts,
-            unchecked=experiment.unchecked,
-            chosen=[(item.what, item.value, item.reason) for item in sweep.chosen],
+            claims=analysis.claims,
+            unchecked=analysis.unchecked,
+            chosen=analysis.chosen,
             configuration=results.about["configuration"],
-            facts={**_facts(results), **_describe_part(frame, results, sweep.problem.performance, tasks)},
+            facts={**_facts(results), **_describe_part(frame, results, analysis.metric, part.tasks)},
+            note=note,
+            failures=analysis.failures,
         ),
     )
-    print(to_text(table, shutil.get_terminal_size((120, 24)).columns), end="\n\n")
-    for claim, verdict in verdicts:
-        print(f"[{verdict.outcome}] {claim.statement}")
-    print(f"\n{page}")
+    say(to_text(table, shutil.get_terminal_size((120, 24)).columns) + "\n")
+    for claim, verdict in analysis.claims:
+        say(f"[{verdict.outcome}] {claim.statement}")
+    if note:
+        say(f"\n{note}")
+    say(f"\n{page}")
+    return _complain(analysis)
 
 
 def _facts(results: Results) -> dict[str, str]:
@@ -181,15 +166,10 @@ def command_data(action: str, name: str, data: Path | None) -> int:
     """List the datasets, or fetch one."""
     from neoteny.problems.data.texts import fetch_with_progress, list_text
 
-    print(list_text(data) if action == "list" else fetch_with_progress(name, data))
+    say(list_text(data) if action == "list" else fetch_with_progress(name, data))
     return 0
 
 
-def find_experiment(results: Results) -> Experiment:
-    """The experiment of a results folder: the package's, or the copy of the user's file beside the results."""
-    from neoteny import experiments
-
-    name, copied = results.about["experiment"], results.root / "experiment.py"
-    if name in experiments.VARIANTS or not copied.exists():  # variants were files once: their old folders have a copy
-        return experiments.load(name)
-    return experiments.load(str(copied), name, results.plan()["folder"])
+def say(text: str, to: TextIO | None = None) -> None:
+    """Print text that may come from a folder of somebody else."""
+    print(printable(text), file=to)

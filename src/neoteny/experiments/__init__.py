@@ -6,24 +6,25 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from neoteny.experiments import old_names
+from neoteny.experiments.user_code import ExperimentError, UserCode
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from neoteny.report.analysis import Analysis
     from neoteny.report.chart import Chart
     from neoteny.report.claim import Claim, Unchecked, Verdict
     from neoteny.suite.sweep import Sweep
 
+__all__ = ["NAMES", "VARIANTS", "Experiment", "ExperimentError", "UserCode", "load", "load_file", "module_of"]
+
+T = TypeVar("T")
 NAMES = (
     *("scr-activations", "scr-cbp", "scr-utilities"),
     *("mnist-step-size", "mnist-width", "mnist-change-rate", "mnist-methods", "mnist-sensitivity"),
@@ -38,10 +39,6 @@ VARIANTS = (
 """Experiments of our own: the paper's with other sizes or settings."""
 
 
-class ExperimentError(ValueError):
-    """Unknown experiment, or a file that does not define one."""
-
-
 @dataclass(frozen=True)
 class Experiment:
     """What an experiment file holds."""
@@ -50,42 +47,102 @@ class Experiment:
     title: str
     description: str
     sweep: Callable[[str], Sweep]
-    figure: Callable[[pd.DataFrame], Sequence[Chart]]
+    figure: Callable[[pd.DataFrame], Sequence[Chart] | Iterator[Chart] | Chart]
     claims: Sequence[Claim]
     unchecked: Sequence[Unchecked]
-    path: Path | None = None
-    """Where a user's own file is; None for those of the package."""
+    code: UserCode | None = None
+    """A user's own file; None for experiments of the package."""
+
+    @property
+    def path(self) -> Path | None:
+        """Where a user's own file is; None for those of the package."""
+        return self.code.path if self.code else None
 
     def make_sweep(self, scale: str) -> Sweep:
         """`sweep(scale)`, checked."""
         from neoteny.suite.sweep import Sweep
 
-        made = self.sweep(scale)
+        made = self._call(self.sweep, scale)
         if not isinstance(made, Sweep):
-            raise ExperimentError(f"{self.path or self.name}: sweep({scale!r}) must return a Sweep; got {made!r}.")
+            raise ExperimentError(
+                f"{self._place(self.sweep)}: sweep({scale!r}) must return a Sweep; got {_show(made)}."
+            )
         return made
 
     def draw(self, frame: pd.DataFrame) -> list[Chart]:
         """`figure(frame)`, checked; one chart alone is as good as a list of one."""
         from neoteny.report.chart import Chart
 
-        drawn = self.figure(frame)
+        drawn = self._call(self.figure, self._copy(frame))
         charts = [drawn] if isinstance(drawn, Chart) else drawn
+        if isinstance(drawn, Iterator):  # a figure that yields its charts has not run yet
+            charts = self._call(list, drawn)
         if not isinstance(charts, Sequence) or not all(isinstance(chart, Chart) for chart in charts):
-            raise ExperimentError(f"{self.path or self.name}: figure(frame) must return charts; got {drawn!r}.")
+            raise ExperimentError(f"{self._place(self.figure)}: figure(frame) must return charts; got {_show(drawn)}.")
         return list(charts)
 
     def evaluate(self, claim: Claim, frame: pd.DataFrame) -> Verdict:
         """The verdict on a claim; inconclusive where its check raises, so that the other claims are not lost."""
-        from neoteny.report.claim import Outcome, Verdict
+        return self._evaluate(claim, frame)[0]
+
+    def analyse(self, frame: pd.DataFrame, sweep: Sweep) -> Analysis:
+        """All that the experiment says of these results; what fails in a user's file is said instead."""
+        from neoteny.report.analysis import Analysis, Stated
+
+        charts, failures = [], []
+        try:
+            charts = self.draw(frame)
+        except ExperimentError as error:
+            failures.append(f"The figure could not be drawn. {error}")
+        judged = []
+        for claim in self.claims:
+            verdict, failure = self._evaluate(claim, frame)
+            judged.append((Stated(claim.name, claim.statement, claim.source), verdict))
+            failures += [f"Claim {claim.name!r} could not be checked. {failure}"] if failure else []
+        return Analysis(
+            title=self.title,
+            description=self.description,
+            metric=sweep.problem.performance,
+            higher_is_better=sweep.problem.higher_is_better,
+            charts=tuple(charts),
+            claims=tuple(judged),
+            unchecked=tuple(self.unchecked),
+            chosen=tuple((item.what, item.value, item.reason) for item in sweep.chosen),
+            failures=tuple(failures),
+        )
+
+    def _evaluate(self, claim: Claim, frame: pd.DataFrame) -> tuple[Verdict, str]:
+        """The verdict, and what failed in a user's file."""
+        from neoteny.report.claim import Coverage, Outcome, Verdict
 
         try:
-            verdict = claim.evaluate(frame)
+            verdict = self._call(claim.evaluate, self._copy(frame))
+        except ExperimentError as error:
+            return Verdict(Outcome.INCONCLUSIVE, f"the check failed: {error}"), str(error)
         except Exception as error:
-            return Verdict(Outcome.INCONCLUSIVE, f"the check raised {type(error).__name__}: {error}")
-        if not isinstance(verdict, Verdict):
-            return Verdict(Outcome.INCONCLUSIVE, f"the check must return a Verdict; got {verdict!r}")
-        return verdict
+            text = f"the check raised {type(error).__name__}: {error}"
+            return Verdict(Outcome.INCONCLUSIVE, text), "" if self.code is None else f"{self.path}: {text}"
+        if (
+            isinstance(verdict, Verdict)
+            and isinstance(verdict.outcome, Outcome)
+            and isinstance(verdict.coverage, Coverage)
+            and isinstance(verdict.evidence, str)
+        ):
+            return verdict, ""
+        wrong = (
+            f"{self._place(claim.check)}: a check must return a Verdict of an Outcome and text; got {_show(verdict)}"
+        )
+        return Verdict(Outcome.INCONCLUSIVE, f"the check failed: {wrong}"), wrong
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments) if self.code is None else self.code.call(function, *arguments)
+
+    def _copy(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A user's function may change the table that it is given; the next one must not see that."""
+        return frame if self.code is None else frame.copy()
+
+    def _place(self, function: Callable[..., Any]) -> str:
+        return self.name if self.code is None else self.code.place(function)
 
 
 def module_of(name: str) -> str:
@@ -94,22 +151,12 @@ def module_of(name: str) -> str:
     return f"neoteny.experiments.{folder.replace('scr', 'regression')}.{module.replace('-', '_')}"
 
 
-def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
-    """The experiment of this name, or in this Python file.
-
-    Args:
-        name_or_path: which.
-        name: instead of the file's own.
-        folder: where the file came from, if it is a copy; what it imports from there is found.
-    """
+def load(name_or_path: str) -> Experiment:
+    """The experiment of this name, or in this Python file."""
     if name_or_path in (*NAMES, *VARIANTS):
-        module = importlib.import_module(module_of(name_or_path))
-        return _read(module, name_or_path, None)
-    path = Path(name_or_path)
-    if path.suffix == ".py":
-        if not path.is_file():
-            raise ExperimentError(f"There is no file {path}.")
-        return _read(_import_file(path, folder), name or path.stem.replace("_", "-"), path)
+        return _read(importlib.import_module(module_of(name_or_path)), name_or_path)
+    if name_or_path.endswith(".py"):
+        return load_file(UserCode.read(Path(name_or_path)))
     from neoteny.text import nearest
 
     raise ExperimentError(
@@ -118,47 +165,62 @@ def load(name_or_path: str, name: str = "", folder: str = "") -> Experiment:
     )
 
 
-def _import_file(path: Path, folder: str) -> ModuleType:
-    old_names.install()
-    name = f"neoteny_experiment_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ExperimentError(f"{path} cannot be read as a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # frozen dataclasses and pickles look their module up
-    places = [str(path.resolve().parent), *([folder] if folder else [])]
-    sys.path[:0] = places
-    try:
-        spec.loader.exec_module(module)
-    except (ValueError, TypeError):
-        raise  # the command line explains these, with the line
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        place = f"{path}, line {lines[-1]}" if lines else str(path)
-        raise ExperimentError(f"{place}: {type(error).__name__}: {error}") from error
-    finally:
-        for place in places:
-            sys.path.remove(place)
-    return module
+def load_file(code: UserCode, name: str = "") -> Experiment:
+    """The experiment in a user's file, which is run; by this name instead of the file's own."""
+    return _read(code.load(), name or code.path.stem.replace("_", "-"), code)
 
 
-def _read(module: ModuleType, name: str, path: Path | None) -> Experiment:
+def _read(module: ModuleType, name: str, code: UserCode | None = None) -> Experiment:
+    place = name if code is None else code.path
     for wanted in ("sweep", "figure", "claims"):
         if not hasattr(module, wanted):
             raise ExperimentError(
-                f"{path or name} has no `{wanted}`. An experiment file has sweep(scale), figure(frame) and claims; see "
+                f"{place} has no `{wanted}`. An experiment file has sweep(scale), figure(frame) and claims; see "
                 "docs/adding-an-experiment.md."
             )
-    if not isinstance(module.claims, Sequence):
-        raise ExperimentError(f"{path or name}: claims must be a tuple of claims; got {type(module.claims).__name__}.")
-    title, _, rest = (module.__doc__ or name).strip().partition("\n")
+        if wanted != "claims" and not callable(getattr(module, wanted)):
+            raise ExperimentError(f"{place}: {wanted} must be a function; got {_show(getattr(module, wanted))}.")
+    from neoteny.report.claim import Claim, Unchecked
+
+    text = module.__doc__ if isinstance(module.__doc__, str) else name
+    title, _, rest = text.strip().partition("\n")
     return Experiment(
         name,
         title.strip().rstrip("."),
         rest.strip(),
         module.sweep,
         module.figure,
-        tuple(module.claims),
-        tuple(getattr(module, "unchecked", ())),
-        path,
+        _read_statements(place, "claims", module.claims, Claim),
+        _read_statements(place, "unchecked", getattr(module, "unchecked", ()), Unchecked),
+        code,
     )
+
+
+def _read_statements(place: object, what: str, found: object, kind: type[T]) -> tuple[T, ...]:
+    """The claims of a module, or what it leaves unchecked: a sequence of them, all texts, no name twice."""
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        raise ExperimentError(f"{place}: {what} must be a tuple of {kind.__name__}; got {_show(found)}.")
+    names = []
+    for number, one in enumerate(found, start=1):
+        if not isinstance(one, kind):
+            raise ExperimentError(f"{place}: number {number} of {what} must be a {kind.__name__}; got {_show(one)}.")
+        for key in ("name", "statement", "source", "reason", "scale"):
+            if not isinstance(getattr(one, key, ""), str):
+                value = _show(getattr(one, key))
+                raise ExperimentError(f"{place}: number {number} of {what}: {key} must be text; got {value}.")
+        if not callable(getattr(one, "check", callable)):
+            raise ExperimentError(f"{place}: number {number} of {what}: check must be a function of the frame.")
+        names.append(getattr(one, "name", number))
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ExperimentError(f"{place}: two claims are called {twice[0]!r}; every claim needs a name of its own.")
+    return tuple(found)
+
+
+def _show(value: object) -> str:
+    """A value for a message: short, on one line, whatever its own text does."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = "a value that cannot be shown"
+    return f"{type(value).__name__}: {text[:200]}"

@@ -9,8 +9,13 @@ Run it in the root of the repository. `neoteny.publish.entries` lists the folder
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
+
+if __name__ == "__main__" and sys.path[:1] == [os.getcwd()]:  # as in neoteny/__main__.py
+    del sys.path[0]
+
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -14,9 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from neoteny.cli.show import find_experiment, read_frame
+from neoteny import experiments
+from neoteny.cli.analysis import read_frame
+from neoteny.cli.trust import is_ours
 from neoteny.report.chart import Chart, Series
 from neoteny.report.claim import Claim, Coverage, Outcome, Verdict
+from neoteny.suite.store.errors import StoreError
 from neoteny.suite.store.files import read_json, write_atomically
 from neoteny.suite.store.results import Results
 
@@ -62,7 +65,9 @@ def summarise(results: Results, command: str, so_far: bool = False, tasks: int |
         command: that makes it again.
         so_far, tasks: as their options.
     """
-    experiment = find_experiment(results)
+    if not is_ours(results):
+        raise StoreError(f"{results.root} is not of an experiment of the package; what is published is made by those.")
+    experiment = experiments.load(results.about["experiment"])
     frame = read_frame(results, experiment, so_far, tasks)
     plan, finished = results.plan()["runs"], results.finished_runs()
     return Summary(

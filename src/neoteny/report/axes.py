@@ -15,6 +15,7 @@ import numpy as np
 from neoteny.report.chart import Chart, Series
 
 MOST_TICKS = 8
+_LARGEST = 1e300
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -137,16 +138,18 @@ def format_number(value: float) -> str:
 
 
 def _tidy(series: Series) -> Series:
-    """Points in finite numbers or nan; a bound that is not finite (one run) falls on the line."""
-    y = np.asarray(series.y, dtype=np.float64)
-    y = np.where(np.isfinite(y), y, np.nan)
+    """Points in finite numbers or nan; a bound that is not finite (one run) falls on the line.
+
+    Numbers beyond `_LARGEST` are no longer finite for a renderer, which computes with their differences. A point
+    without a finite x has no place.
+    """
+    x, y, low, high = (np.asarray(values, dtype=np.float64) for values in (series.x, series.y, series.low, series.high))
+    placed = np.abs(x) < _LARGEST
+    y = np.where(np.abs(y) < _LARGEST, y, np.nan)
     low, high = (
-        np.where(np.isfinite(bound), bound, y)
-        for bound in (np.asarray(bound, dtype=np.float64) if len(bound) else y for bound in (series.low, series.high))
+        np.where(np.abs(bound) < _LARGEST, bound, y)[placed].tolist() if len(bound) else () for bound in (low, high)
     )
-    banded = len(series.low) > 0
-    x = [float(value) for value in series.x]
-    return replace(series, x=x, y=y.tolist(), low=low.tolist() if banded else (), high=high.tolist() if banded else ())
+    return replace(series, x=x[placed].tolist(), y=y[placed].tolist(), low=low, high=high)
 
 
 def _has_positive(values: Iterable[Sequence[float]]) -> bool:

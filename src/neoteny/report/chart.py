@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Series:
@@ -27,6 +29,9 @@ class Series:
     dashed: bool = False
 
     def __post_init__(self) -> None:
+        _check_texts(self, "name", "method")
+        for axis in ("x", "y", "low", "high"):
+            _check_numbers(f"Series {self.name!r}", axis, getattr(self, axis))
         lengths = {len(self.x), len(self.y)} | {len(band) for band in (self.low, self.high) if len(band)}
         if len(lengths) != 1 or bool(len(self.low)) != bool(len(self.high)):
             raise ValueError(
@@ -58,3 +63,27 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     markers: bool = False
+
+    def __post_init__(self) -> None:
+        _check_texts(self, "title", "x_label", "y_label", "caption", "group")
+        if not isinstance(self.series, Sequence) or not all(isinstance(one, Series) for one in self.series):
+            raise TypeError(f"Chart {self.title!r}: series must be a list of Series; got {self.series!r:.200}.")
+
+
+def _check_texts(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if not isinstance(value, str):
+            raise TypeError(
+                f"{type(owner).__name__}: {name} must be text; got {value!r:.200}. Use str() or an f-string."
+            )
+
+
+def _check_numbers(owner: str, axis: str, values: object) -> None:
+    try:
+        array = np.asarray(values)
+        plain = array.ndim == 1 and array.dtype.kind in "biuf" and hasattr(values, "__len__")
+    except ValueError:  # lists of different lengths
+        plain = False
+    if not plain:
+        raise TypeError(f"{owner}: {axis} must be a list of numbers (nan for a gap); got {values!r:.200}.")

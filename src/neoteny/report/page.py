@@ -7,6 +7,8 @@ Templates: page.html, page.css and page.js beside this file.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -17,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neoteny.report.analysis import Stated
 from neoteny.report.axes import Drawable, format_number, prepare, share_caption
 from neoteny.report.chart import Chart, Series
 from neoteny.report.claim import Claim, Outcome, Unchecked, Verdict
@@ -51,6 +54,8 @@ class Report:
         chosen: (what, value, reason) where the paper is silent.
         configuration: what JSON can hold; shown folded.
         facts: how long it took, on what, versions; the first three stand in the page's head.
+        note: where figures and claims come from, if they were not made for this page.
+        failures: what could not be drawn or checked, and why.
     """
 
     title: str
@@ -59,11 +64,13 @@ class Report:
     description: str = ""
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
-    claims: Sequence[tuple[Claim, Verdict]] = ()
+    claims: Sequence[tuple[Claim | Stated, Verdict]] = ()
     unchecked: Sequence[Unchecked] = ()
     chosen: Sequence[tuple[str, str, str]] = ()
     configuration: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    failures: Sequence[str] = ()
 
 
 def write_report(folder: Path, report: Report) -> Path:
@@ -93,6 +100,9 @@ def render_page(report: Report) -> str:
     plenty = len(keys) > _MOST_TOGGLES
     figures = [_describe_figure(i, drawables[i], looks[i], plenty) for i in range(len(drawables))]
     facts = list(report.facts.items())
+    script = (assets / "page.js").read_text("utf-8")
+    # A closing tag inside a string of the library would end the script element.
+    plotly = get_plotlyjs().replace("</script", "<\\/script") if drawables else ""
     return environment.from_string((assets / "page.html").read_text("utf-8")).render(
         report=report,
         description=_drop_title(report.description, report.title),
@@ -107,9 +117,9 @@ def render_page(report: Report) -> str:
             [_describe_chart(drawable, look) for drawable, look in zip(drawables, looks, strict=True)],
         ),
         css=_trust((assets / "page.css").read_text("utf-8")),
-        script=_trust((assets / "page.js").read_text("utf-8")),
-        # A closing tag inside a string of the library would end the script element.
-        plotly=_trust(get_plotlyjs().replace("</script", "<\\/script")) if drawables else "",
+        script=_trust(script),
+        plotly=_trust(plotly),
+        script_hashes=_trust(" ".join(_hash_script(text) for text in (plotly, script) if text)),
         Outcome=Outcome,
     )
 
@@ -207,6 +217,11 @@ def _to_script(value: Any) -> Markup:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return _trust(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _hash_script(text: str) -> str:
+    """A script as the content security policy names it; any other script in the page is refused by the browser."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _to_prose(text: str) -> Markup:

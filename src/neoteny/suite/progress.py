@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from neoteny.suite.store.folder import ResultsFolder
-from neoteny.text import render
+from neoteny.text import printable, render
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
@@ -23,6 +24,8 @@ def format_seconds(seconds: float) -> str:
         >>> format_seconds(3723), format_seconds(123), format_seconds(4.2)
         ('1:02:03', '2:03', '4 s')
     """
+    if not math.isfinite(seconds):
+        return "an unknown time"
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), 60)
@@ -80,9 +83,9 @@ class Display:
     def notify(self, line: str) -> None:
         """Print a line above the bars."""
         if self._rich is not None:
-            self._rich.console.print(line, markup=False, highlight=False)
+            self._rich.console.print(printable(line), markup=False, highlight=False)
         else:
-            print(line, file=sys.stderr, flush=True)
+            print(printable(line), file=sys.stderr, flush=True)
 
     def _watch(self) -> None:
         while not self._done.wait(REFRESH_SECONDS):
@@ -102,16 +105,16 @@ class Display:
     def _draw(self, key: str, entry: Mapping[str, Any]) -> None:
         assert self._rich is not None
         if key not in self._bars:
-            self._bars[key] = self._rich.add_task(entry["name"], total=entry["total_updates"], detail="")
+            self._bars[key] = self._rich.add_task(printable(entry["name"]), total=entry["total_updates"], detail="")
         done = entry["total_updates"] if entry["state"] == "finished" else entry["updates"]
-        self._rich.update(self._bars[key], completed=done, detail=describe_progress(entry))
+        self._rich.update(self._bars[key], completed=done, detail=printable(describe_progress(entry)))
 
     def _print(self, key: str, entry: Mapping[str, Any]) -> None:
         state, at = self._lines.get(key, ("", 0.0))
         if entry["state"] != state or (state == "running" and time.time() - at >= LINE_SECONDS):
             self._lines[key] = (entry["state"], time.time())
             count = f", {len(entry['runs'])} runs" if len(entry["runs"]) > 1 else ""
-            print(f"[{entry['state']}] {entry['name']}{count}: {describe_progress(entry)}", file=sys.stderr, flush=True)
+            self.notify(f"[{entry['state']}] {entry['name']}{count}: {describe_progress(entry)}")
 
     @staticmethod
     def _make_rich() -> Any:
@@ -128,8 +131,13 @@ class Display:
         )
 
 
-def status_text(results: ResultsFolder) -> str:
-    """The text of `neoteny status`: what is finished, running, failed and left, and the time to go."""
+def status_text(results: ResultsFolder, command: str = "") -> str:
+    """The text of `neoteny status`: what is finished, running, failed and left, and the time to go.
+
+    Args:
+        results: the folder.
+        command: that continues it; "" where none is known.
+    """
     entries = results.progress()
     finished = results.finished_runs()
     rows, seconds = [], 0.0
@@ -170,7 +178,7 @@ def status_text(results: ResultsFolder) -> str:
         if _state(results, key, entry) == "failed":
             lines.append(f"failed: {entry.get('error', 'unknown error')}")
     if (left or plan["more"]) and not any(results.is_running(key) for key in entries):
-        lines.append(f"Nothing is running. `{plan['command']}` continues.")
+        lines.append(f"Nothing is running. `{command}` continues." if command else "Nothing is running.")
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ import pytest
 from neoteny import experiments
 from neoteny.cli import parser as cli
 from neoteny.suite.sweep import SCALES
-from support.suite import Zygote, write_experiment
+from support.suite import write_experiment
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
@@ -80,17 +80,6 @@ def test_mistakes_in_an_experiment_are_named_with_its_file(
     assert message in said
     assert str(experiment) in said
     assert not (tmp_path / "out").exists()
-
-
-def test_a_claim_that_raises_costs_its_own_verdict_only(finished: Path, tmp_path: Path, zygote: Zygote) -> None:
-    out, log = tmp_path / "out", tmp_path / "log.txt"
-    shutil.copytree(finished / "out", out)
-    copied = out / "experiment.py"
-    broken = 'claims = (Claim("broken", "Broken.", "nowhere", lambda frame: 1 / 0), *claims)\n'
-    copied.write_text(copied.read_text() + "\n\n" + broken)
-    assert zygote.run("claims", out, output=log) == 0, log.read_text()
-    assert "the check raised ZeroDivisionError" in log.read_text()
-    assert "Continual backpropagation has a lower error." in log.read_text()
 
 
 def test_a_wrong_experiment_name(capsys: pytest.CaptureFixture[str]) -> None:

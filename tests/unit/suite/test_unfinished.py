@@ -12,8 +12,9 @@ import pytest
 
 from neoteny.cli import parser as cli
 from neoteny.cli import run as launch
+from neoteny.cli.analysis import read_frame
 from neoteny.cli.parser import RunOptions
-from neoteny.cli.show import find_experiment, read_frame
+from neoteny.cli.trust import find_experiment
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.results import Results
 from support.suite import write_agents, write_experiment
@@ -62,7 +63,9 @@ def write_small(path: Path, **numbers: int | str) -> Path:
 def read(out: Path, tasks: int | None = None) -> pd.DataFrame:
     """What `claims --tasks` judges."""
     results = Results.open(out)
-    return read_frame(results, find_experiment(results), tasks=tasks)
+    experiment = find_experiment(results, trust=True)
+    assert experiment is not None
+    return read_frame(results, experiment, tasks=tasks)
 
 
 def anonymous(frame: pd.DataFrame) -> pd.DataFrame:
@@ -113,7 +116,7 @@ def test_runs_that_are_not_so_far_are_left_out_and_none_being_so_far_is_said(
     assert set(read(out, tasks=2)["method"]) == {"BP", "CBP"}
     assert set(read(out, tasks=3)["method"]) == {"BP"}
     for command in ("claims", "report"):
-        said = complaint(capsys, command, out, "--tasks", "5")
+        said = complaint(capsys, command, out, experiment, "--tasks", "5")
         assert f"--tasks 5: no run of {out} has finished that many tasks" in said
         assert f"neoteny status {out}" in said
 
@@ -147,10 +150,10 @@ def test_a_stack_within_its_first_task_has_nothing_and_harms_nothing(
     assert run(experiment, *SLOW, "--out", out, looks=1 + 1) == 130  # after a block of 500
     assert len(list(out.glob("unfinished/*.parquet"))) == 1
     assert Results.open(out).frame(so_far=True).empty
-    assert "has no runs with a finished task yet" in complaint(capsys, "report", out, "--so-far")
-    assert "--so-far counts unfinished ones too" in complaint(capsys, "report", out)
-    assert "no run of" in complaint(capsys, "claims", out, "--tasks", "1")
-    assert cli.main(["claims", str(out), "--so-far"]) == 0
+    assert "has no runs with a finished task yet" in complaint(capsys, "report", out, experiment, "--so-far")
+    assert "--so-far counts unfinished ones too" in complaint(capsys, "report", out, experiment)
+    assert "no run of" in complaint(capsys, "claims", out, experiment, "--tasks", "1")
+    assert cli.main(["claims", str(out), str(experiment), "--so-far"]) == 0
     assert "no finished runs" in capsys.readouterr().out
 
 
@@ -190,7 +193,7 @@ def test_a_damaged_table_of_an_unfinished_stack_is_named_and_harms_nothing_else(
     assert run(experiment, *SLOW, "--out", out, looks=1 + 1) == 130
     (path,) = out.glob("unfinished/*")
     path.write_bytes(path.read_bytes()[:100])
-    assert f"{path} cannot be read" in complaint(capsys, "claims", out, "--so-far")
+    assert f"{path} cannot be read" in complaint(capsys, "claims", out, experiment, "--so-far")
     assert Results.open(out).frame().empty
     assert run(experiment, *SLOW, "--out", out) == 0
     assert len(Results.open(out).frame(so_far=True)) > 0
@@ -204,11 +207,11 @@ def test_claims_and_pages_say_what_is_unfinished(
     text = "CBP (step_size=0.003), 3 runs with 2 tasks; CBP (step_size=0.01), 3 runs with 2 tasks"
     for options, shown in (((), ()), (("--so-far",), (text,)), (("--tasks", "2"), ("the first 2 of each run", text))):
         capsys.readouterr()
-        assert cli.main(["claims", str(out), *options]) == 0
+        assert cli.main(["claims", str(out), str(experiment), *options]) == 0
         said = capsys.readouterr().out
         assert ("CBP (step_size" in said) == bool(options)
         assert all(each in said for each in shown)
-    assert cli.main(["report", str(out), "--tasks", "2"]) == 0
+    assert cli.main(["report", str(out), str(experiment), "--tasks", "2"]) == 0
     page = (out / "report.html").read_text()
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
     assert facts["Unfinished"] == text

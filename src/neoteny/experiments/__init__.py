@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +95,7 @@ class Experiment:
         try:
             charts = self.draw(frame)
         except ExperimentError as error:
+            _show_traceback(error)
             failures.append(f"The figure could not be drawn. {error}")
         judged = []
         for claim in self.claims:
@@ -118,8 +121,10 @@ class Experiment:
         try:
             verdict = self._call(claim.evaluate, self._copy(frame))
         except ExperimentError as error:
+            _show_traceback(error)
             return Verdict(Outcome.INCONCLUSIVE, f"the check failed: {error}"), str(error)
         except Exception as error:
+            _show_traceback(error)
             text = f"the check raised {type(error).__name__}: {error}"
             return Verdict(Outcome.INCONCLUSIVE, text), "" if self.code is None else f"{self.path}: {text}"
         if (
@@ -215,6 +220,12 @@ def _read_statements(place: object, what: str, found: object, kind: type[T]) -> 
     if twice:
         raise ExperimentError(f"{place}: two claims are called {twice[0]!r}; every claim needs a name of its own.")
     return tuple(found)
+
+
+def _show_traceback(error: Exception) -> None:
+    """Print the whole traceback where it is asked for; without it the error is said and the rest goes on."""
+    if os.environ.get("NEOTENY_TRACEBACK"):
+        traceback.print_exception(error)
 
 
 def _show(value: object) -> str:

@@ -136,7 +136,10 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         try:
             return compile(self._code.source, self.path, "exec", dont_inherit=True)
-        except ValueError as error:  # of null bytes
+        except (ValueError, SyntaxError) as error:
+            if isinstance(error, SyntaxError) and error.filename:
+                raise
+            # Null bytes, which belong to no line; which error it is depends on the version of Python.
             raise ExperimentError(f"{self.path} is not a Python file ({error}).") from error
 
 

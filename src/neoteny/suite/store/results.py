@@ -1,7 +1,8 @@
 """The results folder: what an experiment has given so far, in files that are written once and never changed.
 
 experiment.json            what this folder is for: experiment, scale, versions, data, configuration
-experiment.py              a copy of a user's own experiment file
+experiment.py              a copy of a user's own experiment file: a record, which nothing runs unasked
+analysis.json              what that file said of the results when it last ran: charts, verdicts (report/analysis.py)
 plan.json                  what the last `run` set out to do
 parts/<stack>.parquet      results of one stack of runs; its being there means that they are finished
 parts/<stack>.json         full configuration of these runs, versions, device, timings

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
 
 try:
     from transformers import TrainerCallback
@@ -54,9 +52,7 @@ class Plasticity(TrainerCallback):
         """How many units of each group were replaced so far."""
         return self._attaching.replaced
 
-    def on_train_begin(
-        self, args: Any, state: Any, control: Any, model: nn.Module, optimizer: Optimizer, **_: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Attach; weights and optimizer are restored by now."""
         if args.world_size > 1:
             raise TypeError(
@@ -71,7 +67,7 @@ class Plasticity(TrainerCallback):
                     "callback saved beside the checkpoint. Pass resume_from=... if the checkpoint is elsewhere."
                 )
             self._attaching.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-        self._attaching.start(model, [unwrap_optimizer(optimizer)])
+        self._attaching.start(kwargs["model"], [unwrap_optimizer(kwargs["optimizer"])])
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Write the state into the checkpoint's folder, whole or not at all."""

@@ -23,6 +23,8 @@ def explain(error: BaseException) -> str | None:
         return text
     if isinstance(error, (ValueError, TypeError)):
         return explain_parameter(str(error)) or str(error)
+    if isinstance(error, OSError) and error.filename is not None:  # a path that was given
+        return f"{error.filename}: {error.strerror}."
     if isinstance(error, MemoryError):
         return f"There is not enough memory for this. {error}".strip()
     if isinstance(error, SystemExit):

@@ -147,6 +147,7 @@ class Attachment:
         self.trained = trained
         self.view = view
         self._chain = Chain(methods, view)
+        self._chain.check_reads(dict(model.named_modules()))
         self._model = model
         self._retrace = retrace
         self._had_gradients = False

@@ -5,17 +5,20 @@ It calls the hooks, differentiates loss terms, passes news of resets on, and add
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neoteny.layers.regions import ChosenUnits, Region
+from neoteny.methods.guard import Guard
 from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import describe_methods
 from neoteny.methods.state import State, adopt, forget_parameters, move_nested, snapshot
+from neoteny.text import nearest
 from neoteny.units.view import LiveGroup, View
+from neoteny.user_code import called, is_users
 
 _EACH_UPDATE = ("observe", "penalty", "add_gradient", "transform_gradients", "step", "on_reset")
 """Hooks on the hot path: only methods that write one are asked."""
@@ -36,20 +39,37 @@ class Chain:
         _check_combination(methods)
         self.methods = tuple(methods)
         self.view = view
-        self.states: list[State] = [method.init(view) for method in methods]
+        self.broken: dict[int, str] = {}
+        """Runs in which a user's method made a number that is not finite, and the hook that did; of stacks alone."""
+        self._guards = {id(each): Guard(each, view, self.broken) for each in self.methods if is_users(each)}
+        self.states: list[State] = [self._init(method) for method in methods]
         view.listeners.append(self)
         self.pairs = list(zip(self.methods, self.states, strict=True))
         self._with_hook = {
-            hook: [(method, state) for method, state in self.pairs if _overrides(method, hook)] for hook in _EACH_UPDATE
+            hook: [
+                (method, state, self._hook(method, hook)) for method, state in self.pairs if _overrides(method, hook)
+            ]
+            for hook in _EACH_UPDATE
         }
 
     def reads(self) -> list[str]:
         """Modules whose inputs some method asks for."""
-        return list(dict.fromkeys(name for method in self.methods for name in method.reads(self.view)))
+        return self._asked_for("reads")
 
     def reads_gradients(self) -> list[str]:
         """Modules for whose inputs some method asks for the gradient."""
-        return list(dict.fromkeys(name for method in self.methods for name in method.reads_gradients(self.view)))
+        return self._asked_for("reads_gradients")
+
+    def check_reads(self, modules: Collection[str]) -> None:
+        """Refuse a method that asks for the inputs of a module that the network does not have."""
+        for method in self.methods:
+            for hook in ("reads", "reads_gradients"):
+                for name in self._call(method, hook, self.view):
+                    if name not in modules:
+                        raise ValueError(
+                            f"{type(method).__name__}.{hook} asks for the module {name!r}, which the network does not "
+                            f"have.{nearest(name, modules)} It has {', '.join(filter(None, modules))}."
+                        )
 
     @torch.no_grad()
     def before_update(self) -> None:
@@ -61,23 +81,22 @@ class Chain:
                     f"{type(method).__name__} reads the training loss: call plastic.observe(loss) before "
                     "optimizer.step()."
                 )
-        for method, state in self._with_hook["observe"]:
-            method.observe(view, state)
-        for method, state in self._with_hook["penalty"]:
-            with torch.enable_grad():
-                term = method.penalty(view, state)
-            if term is not None:
-                _add_term(view, method, term)
-        for method, state in self._with_hook["add_gradient"]:
-            method.add_gradient(view, state)
-        for method, state in self._with_hook["transform_gradients"]:
-            method.transform_gradients(view, state)
+        self._each("observe")
+        for method, state, penalty in self._with_hook["penalty"]:
+            with called(f"in {type(method).__name__}.penalty"):
+                with torch.enable_grad():
+                    term = penalty(view, state)
+                if term is not None:
+                    _add_term(view, method, term)
+                    if id(method) in self._guards:
+                        self._guards[id(method)].see_penalty(term.detach())
+        self._each("add_gradient")
+        self._each("transform_gradients")
 
     @torch.no_grad()
     def after_update(self) -> None:
         """Let every method act; the one that is the optimizer makes the update."""
-        for method, state in self._with_hook["step"]:
-            method.step(self.view, state)
+        self._each("step")
 
     @torch.no_grad()
     def task_boundary(self, data: BoundaryData | None) -> None:
@@ -89,12 +108,11 @@ class Chain:
                     "of (inputs, targets)."
                 )
         for method, state in self.pairs:
-            method.task_boundary(self.view, state, data)
+            _expect_nothing(method, "task_boundary", self._call(method, "task_boundary", self.view, state, data))
 
     def on_reset(self, region: Region) -> None:
         """Tell every method that some elements of a parameter are new."""
-        for method, state in self._with_hook["on_reset"]:
-            method.on_reset(self.view, state, region)
+        self._each("on_reset", region)
 
     def clear_optimizer(self, region: Region) -> None:
         """Let the method that is the optimizer forget some elements of a parameter."""
@@ -106,13 +124,15 @@ class Chain:
         """Tell every method but the one that did it that some units are new."""
         for method, state in self.pairs:
             if method is not by:
-                method.on_units_reset(self.view, state, group, chosen)
+                _expect_nothing(
+                    method, "on_units_reset", self._call(method, "on_units_reset", self.view, state, group, chosen)
+                )
 
     def counts(self) -> dict[str, Tensor]:
         """How many units of each group were replaced so far by all methods together, int64 (*R,)."""
         total: dict[str, Tensor] = {}
         for method, state in self.pairs:
-            for name, count in method.counts(self.view, state).items():
+            for name, count in self._counts(method, state).items():
                 total[name] = total[name] + count if name in total else count
         return total
 
@@ -120,7 +140,15 @@ class Chain:
         """The tensors to evaluate with that are not the trained ones, by name."""
         found: dict[str, Tensor] = {}
         for method, state in self.pairs:
-            found.update(method.evaluation(self.view, state) or {})
+            given = self._call(method, "evaluation", self.view, state) or {}
+            if not isinstance(given, Mapping) or not all(isinstance(each, Tensor) for each in given.values()):
+                raise TypeError(
+                    f"{type(method).__name__}.evaluation must return a dict of tensors by name, or None; got "
+                    f"{type(given).__name__}."
+                )
+            if id(method) in self._guards:
+                self._guards[id(method)].check_evaluation(given)
+            found.update(given)
         return found
 
     def describe(self) -> list[str]:
@@ -133,11 +161,13 @@ class Chain:
         """Drop what was kept for parameters that no longer exist."""
         for state in self.states:
             forget_parameters(state, names)
+        for guard in self._guards.values():
+            guard.rewritten(names)
 
     def extend(self) -> None:
         """Follow a view whose groups changed: states of new units begin, those of units that are gone end."""
         for method, state in self.pairs:
-            adopt(state, method.init(self.view))
+            adopt(state, self._init(method))
 
     def move(self, device: torch.device) -> None:
         """Move every state to a device."""
@@ -146,7 +176,7 @@ class Chain:
 
     def saved(self) -> dict[str, Any]:
         """Names, hyperparameters and states, as plain values that no later step changes."""
-        states = [snapshot(method.export(state)) for method, state in self.pairs]
+        states = [snapshot(self._call(method, "export", state)) for method, state in self.pairs]
         groups = {group.name: group.units for group in self.view.groups}
         return {"groups": groups, "methods": describe_methods(self.methods), "states": states}
 
@@ -158,7 +188,68 @@ class Chain:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Load the states of `saved()`."""
         for (method, state), theirs in zip(self.pairs, saved["states"], strict=True):
-            method.restore(self.view, state, theirs)
+            self._call(method, "restore", self.view, state, theirs)
+
+    def _init(self, method: Method) -> State:
+        state = self._call(method, "init", self.view)
+        if not isinstance(state, dict):
+            raise TypeError(
+                f"{type(method).__name__}.init must return the method's state, a dict; got {type(state).__name__}."
+            )
+        return state
+
+    def _asked_for(self, hook: str) -> list[str]:
+        found: list[str] = []
+        for method in self.methods:
+            names = self._call(method, hook, self.view)
+            if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+                raise TypeError(
+                    f"{type(method).__name__}.{hook} must return a list of names of modules; got {names!r}."
+                )
+            found += names
+        return list(dict.fromkeys(found))
+
+    def _counts(self, method: Method, state: State) -> dict[str, Tensor]:
+        counts = self._call(method, "counts", self.view, state)
+        if isinstance(counts, dict) and all(
+            isinstance(each, Tensor) and each.shape == torch.Size(self.view.runs) for each in counts.values()
+        ):
+            return counts
+        raise TypeError(
+            f"{type(method).__name__}.counts must return a dict of tensors of shape {self.view.runs}, one per group; "
+            f"got {counts!r}."
+        )
+
+    def _hook(self, method: Method, hook: str) -> Callable[..., Any]:
+        """A hook of a method, watched where the method is a user's."""
+        act, guard = getattr(method, hook), self._guards.get(id(method))
+        return act if guard is None else lambda *arguments: guard.call(hook, act, *arguments)
+
+    def _call(self, method: Method, hook: str, *arguments: Any) -> Any:
+        """What a hook returns that is not on the hot path; errors name it."""
+        with called(f"in {type(method).__name__}.{hook}"):
+            watched = hook in ("init", "task_boundary", "on_units_reset")
+            return (self._hook(method, hook) if watched else getattr(method, hook))(*arguments)
+
+    def _each(self, hook: str, *more: Any) -> None:
+        """Call a hook of every method that writes it; errors name the method."""
+        method = None
+        try:
+            for method, state, act in self._with_hook[hook]:
+                returned = act(self.view, state, *more)
+                if returned is not None:
+                    _expect_nothing(method, hook, returned)
+        except Exception as error:
+            error.add_note(f"in {type(method).__name__}.{hook}")
+            raise
+
+
+def _expect_nothing(method: Method, hook: str, returned: Any) -> None:
+    if returned is not None:
+        raise TypeError(
+            f"{type(method).__name__}.{hook} must return None: it changes tensors and state in place, and what it "
+            f"returns would be lost; got {type(returned).__name__}."
+        )
 
 
 def _overrides(method: Method, hook: str) -> bool:
@@ -167,6 +258,11 @@ def _overrides(method: Method, hook: str) -> bool:
 
 def _add_term(view: View, method: Method, term: Tensor) -> None:
     """Add the gradient of a loss term (*R,) to the gradients of the parameters that have one."""
+    if not isinstance(term, Tensor):
+        raise TypeError(
+            f"{type(method).__name__}: penalty must return a tensor of shape {view.runs}, one number per run, or None; "
+            f"got {type(term).__name__}."
+        )
     if term.shape != torch.Size(view.runs):
         raise ValueError(
             f"{type(method).__name__}: penalty must return one number per run, of shape {view.runs}; got shape "

@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from neoteny.nets.dropout import Dropout
 from neoteny.nets.online_norm import OnlineNorm
+from neoteny.stacking.explain import why_not_stacked
 
 Forward = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
 """Runs all networks at once: (tensors, inputs) -> outputs and the recorded inputs of some modules."""
@@ -100,6 +101,23 @@ class VmapForward:
         self._mapped = torch.vmap(self._one, randomness="error")
 
     def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        versions = [value._version for value in tensors.values()]
+        try:
+            found = self._run(tensors, inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self._recorded, self._zero = {}, {}
+            raise why_not_stacked(self._template, tensors, inputs, error) from None
+        for (name, value), version in zip(tensors.items(), versions, strict=True):
+            if value._version != version and value.requires_grad:
+                raise ValueError(
+                    f"{type(self._template).__name__}.forward changed {name} in place, also where it only predicts. Do "
+                    "this in the `step` of a method, after the update; see docs/adding-a-method.md."
+                )
+        return found
+
+    def _run(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         self._zeros = {}
         if self._with_gradient and torch.is_grad_enabled():
             buffers = {name: value.detach().clone() for name, value in tensors.items()}

@@ -94,6 +94,9 @@ class Stack:
         self.view = view
         self.loss = _losses(loss)
         self.chain = Chain(methods, view)
+        self.chain.check_reads(dict(view.template.named_modules()))
+        self.updates = 0
+        """Updates since it was made or loaded, for messages."""
         view.on_rewrite = self._rewritten
         self.forward = self._make_forward()
 
@@ -125,8 +128,9 @@ class Stack:
         self._check_inputs(inputs)
         view = self.view
         self.template.train()
-        outputs, recorded = self.forward(view.tensors, inputs)
+        outputs, recorded = self._run(view.tensors, inputs)
         losses = loss(outputs)
+        self._check_losses(losses)
         parameters = view.parameters
         read = {name: recorded[name] for name in self._read_gradients}
         sources = self.forward.sources(read) if read else {}
@@ -154,6 +158,7 @@ class Stack:
         self.chain.before_update()
         self.chain.after_update()
         view.activations, view.input_gradients, view.loss = {}, {}, None
+        self.updates += 1
 
     @property
     def reads(self) -> list[str]:
@@ -170,7 +175,7 @@ class Stack:
         """Outputs (n, B, ...) in eval mode, with the weights to evaluate with; nothing is recorded."""
         self._check_inputs(inputs)
         self.template.eval()
-        return self.forward(self.evaluation_tensors, inputs)[0]
+        return self._run(self.evaluation_tensors, inputs)[0]
 
     def task_boundary(self, data: Iterable[tuple[Tensor, Tensor]] | None = None) -> None:
         """Tell the methods that ask for it that a new task begins.
@@ -233,9 +238,28 @@ class Stack:
         self._check_inputs(inputs)
         parameters = self.view.parameters
         with torch.enable_grad():
-            losses = self.loss(self.forward(self.view.tensors, inputs)[0], targets)
+            losses = self.loss(self._run(self.view.tensors, inputs)[0], targets)
             found = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
         return {name: each for name, each in zip(parameters, found, strict=True) if each is not None}
+
+    def _run(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Any, dict[str, Tensor]]:
+        """The forward pass of all networks; errors name their class."""
+        try:
+            return self.forward(tensors, inputs)
+        except Exception as error:
+            error.add_note(f"in {type(self.template).__name__}.forward")
+            raise
+
+    def _check_losses(self, losses: Tensor) -> None:
+        runs, name = self.view.runs, type(self.template).__name__
+        if not isinstance(losses, Tensor) or losses.shape != runs:
+            came = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise ValueError(f"Expected losses of shape {runs}, one number per run; got {came}.")
+        if not losses.requires_grad:
+            raise ValueError(
+                f"The loss of {name} has no gradient: between the parameters and the outputs there is something that "
+                "is not differentiated, such as detach(), torch.no_grad(), argmax or round."
+            )
 
     def _check_inputs(self, inputs: Tensor) -> None:
         if inputs.dim() < 2 or inputs.shape[0] != self.view.runs[0]:

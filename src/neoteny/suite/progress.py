@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,6 +51,17 @@ def describe_progress(entry: Mapping[str, Any]) -> str:
     if entry.get("diverged"):
         parts.append(f"{entry['diverged']} diverged")
     return ", ".join(parts)
+
+
+def shorten(lines: Sequence[str], most: int = 3) -> str:
+    """The first of some texts in one line, and how many there are besides.
+
+    Example:
+        >>> shorten(["a", "b", "c", "d", "e"])
+        'a; b; c; and 2 more'
+    """
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    return "; ".join([*lines[:most], *more])
 
 
 class Display:
@@ -174,6 +185,7 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
         )
     if seconds:
         lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")
+    lines += [f"diverged: {shorten(each['diverged_runs'])}" for each in entries.values() if each.get("diverged_runs")]
     for key, entry in entries.items():
         if _state(results, key, entry) == "failed":
             lines.append(f"failed: {entry.get('error', 'unknown error')}")

@@ -18,6 +18,7 @@ from neoteny.backends.names import DESCRIPTIONS
 from neoteny.problems.problem import Problem, Source, Stream, Worlds
 from neoteny.suite.configuration import choose_backend
 from neoteny.suite.environment import machine, versions
+from neoteny.suite.progress import shorten
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.stopping import StopFlag
@@ -80,8 +81,13 @@ class Session:
         except Stopped:
             self._write_progress("stopped")
             raise
+        except Exception:
+            self._write_progress("failed")
+            raise
         if self._training.ended:
             self._job.notify(f"{self._stack.name}: {self._training.ended}")
+        elif diverged := self._diverged():
+            self._job.notify(f"{self._stack.name}: {shorten(diverged)}")
         self._results.write_part(self._stack, self._training, self._facts())
         self._checkpoints.clear()
         self._write_progress("finished")
@@ -105,6 +111,7 @@ class Session:
 
     def _pause(self) -> None:
         """Between blocks of updates: save a checkpoint and write the progress where it is time, or stop."""
+        self._training.check_saveable()
         now = time.monotonic()
         stopping = bool(self._job.stop)
         if stopping or now - self._checkpoint_at >= self._job.checkpoint_seconds:
@@ -155,10 +162,21 @@ class Session:
             "seconds": self._elapsed(),
             "resumed_at": self._first_update,
             "diverged": int((training.diverged_at >= 0).sum()),
+            "diverged_runs": self._diverged(),
             "backend": self._describe_backend(),
         }
         with contextlib.suppress(StoreError):  # a full disk must not end a run because of its progress file
             self._results.write_progress(self._stack.stack_id, progress)
+
+    def _diverged(self) -> list[str]:
+        """The runs that diverged, each with the update, and with the hook that did it where that is known."""
+        found = []
+        for number, (run, at) in enumerate(zip(self._stack.runs, self._training.diverged_at.tolist(), strict=True)):
+            if at >= 0:
+                cause = self._training.causes.get(number)
+                why = f" ({cause} gave the first number that was not finite)" if cause else ""
+                found.append(f"{run.setting.label}, seed {run.seed}, diverged at update {at}{why}")
+        return found
 
     def _describe_backend(self) -> str:
         run, kernel = self._stack.runs[0], self._job.kernel
@@ -205,6 +223,12 @@ def _make_training(job: Job, stack: PlannedStack) -> Training | AgentTraining:
     agent, source = stack.runs[0].setting.agent, job.streams[stack.problem]
     if agent is not None:
         assert isinstance(source, Worlds), "a sweep gives agents to problems of control alone"
-        return agent.train(stack, source)
+        training = agent.train(stack, source)
+        if not isinstance(training, AgentTraining):
+            raise TypeError(
+                f"{type(agent).__name__}.train must return an AgentTraining (neoteny.suite.rl.agent); got "
+                f"{type(training).__name__}."
+            )
+        return training
     assert isinstance(source, Stream)
     return Training(stack, source, job.device, job.threads)

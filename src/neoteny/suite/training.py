@@ -8,7 +8,8 @@ adds up the same numbers in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,9 +17,12 @@ from torch import Tensor, nn
 
 from neoteny.backends.backend import make_backend
 from neoteny.problems.problem import Plan, Stream
-from neoteny.stacking.stack import Stack, stack
+from neoteny.stacking.stack import Loss, Stack, stack
+from neoteny.suite.checked_stream import CheckedStream
 from neoteny.suite.measures import measure
 from neoteny.suite.stacks import PlannedStack
+from neoteny.suite.store.checkpoints import check_plain
+from neoteny.user_code import generator_states, is_users, refuse_draws
 
 
 class Training:
@@ -39,7 +43,7 @@ class Training:
         self.device = device
         self.task, self.step = 0, 0
         self.rows: dict[str, dict[int, Tensor]] = {}
-        self._stream = stream
+        stream = CheckedStream(self.problem, stream) if is_users(stream) else stream
         self._seeds = [run.seed for run in planned.runs]
         self._dtype = getattr(torch, planned.sweep.dtype)
         self._stack = _build(planned, self._dtype, device)
@@ -52,6 +56,19 @@ class Training:
         self._total = torch.zeros(count, dtype=torch.float64)
         self._replaced = torch.zeros(count, dtype=torch.int64)
         self._block = 0
+        self._counted = 0
+        users = [*planned.runs[0].setting.methods, planned.runs[0].setting.network.build]
+        self._watched = [getattr(each, "__name__", type(each).__name__) for each in users if is_users(each)]
+        self.check_saveable()
+
+    @property
+    def causes(self) -> dict[int, str]:
+        """Runs that diverged because of a user's method, and its hook, as far as it is known."""
+        return self._stack.chain.broken
+
+    def check_saveable(self) -> None:
+        """Refuse a user's method whose state could not be loaded again; long before the first checkpoint."""
+        check_states(self._stack)
 
     @property
     def reason(self) -> str:
@@ -71,21 +88,25 @@ class Training:
     def run(self, pause: Callable[[], None]) -> None:
         """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
         while not self.finished:
-            plan = self._backend.plan(self.task)
+            with self._located():
+                plan = self._backend.plan(self.task)
             if plan.steps < 1:
                 raise ValueError(
                     f"{type(self.problem).__name__}: task {self.task} has no updates; expected at least 1."
                 )
             self._block = self._block or self._backend.block_updates
             if self.step == 0:
-                self._begin_task(plan)
+                with self._located():
+                    self._begin_task(plan)
             while self.step < plan.steps:
-                self._train_block(min(self.step + self._block, plan.steps))
-                if self.step == plan.steps:
-                    self._end_task(plan)
-                    pause()
-                    break
+                with self._located():
+                    self._train_block(min(self.step + self._block, plan.steps))
+                    ends = self.step == plan.steps
+                    if ends:
+                        self._end_task(plan)
                 pause()
+                if ends:
+                    break
 
     def latest(self) -> tuple[str, float] | None:
         """The performance of the last finished task, mean over the runs that have not diverged."""
@@ -133,6 +154,17 @@ class Training:
         self.diverged_at.copy_(state["diverged_at"])
         self.rows = {metric: {task: value.cpu() for task, value in by.items()} for metric, by in state["rows"].items()}
 
+    @contextmanager
+    def _located(self) -> Iterator[None]:
+        """Errors from in here say at which task and update it was."""
+        self._counted = self._stack.updates
+        try:
+            yield
+        except Exception as error:
+            update = self.updates + self._stack.updates - self._counted
+            error.add_note(f"task {self.task}, update {update}")
+            raise
+
     def _begin_task(self, plan: Plan) -> None:
         if self.problem.tells_task:
             self._backend.write_back()
@@ -148,12 +180,15 @@ class Training:
                 self._record(name, values)
 
     def _train_block(self, stop: int) -> None:
+        before = generator_states() if self._watched else {}
         total, broken = self._backend.advance(self.step, stop)
+        if before:
+            refuse_draws(" or ".join(self._watched), before, generator_states())
         new = (broken >= 0) & (self.diverged_at < 0)
         before = self.task * self.problem.steps_per_task
         self.diverged_at = torch.where(new, before + broken, self.diverged_at)
         self._total += total
-        self.step = stop
+        self.step, self._counted = stop, self._stack.updates
 
     def _end_task(self, plan: Plan) -> None:
         held_out = plan.test(self.device)
@@ -180,13 +215,35 @@ def _build(planned: PlannedStack, dtype: torch.dtype, device: torch.device) -> S
         if run.seed not in made:
             made[run.seed] = run.make_network(dtype).to(device)
     example = torch.zeros(1, *planned.problem.input_shape, dtype=dtype)
-    return stack(
+    built = stack(
         [made[run.seed] for run in planned.runs],
         *planned.methods(),
         loss=planned.problem.loss,
         example=example.to(device),
         seeds=[run.seed for run in planned.runs],
     )
+    if is_users(built.template):
+        built.loss = _checked_loss(built.loss, type(built.template).__name__, planned.problem.outputs)
+    return built
+
+
+def _checked_loss(loss: Loss, name: str, outputs: int) -> Loss:
+    """The loss of a user's network, refused where it does not give what the problem asks for."""
+
+    def checked(given: Any, targets: Tensor) -> Tensor:
+        if not isinstance(given, Tensor) or given.dim() != 3 or given.shape[-1] != outputs:
+            came = f"shape {tuple(given.shape[1:])}" if isinstance(given, Tensor) else type(given).__name__
+            raise ValueError(f"{name} must give one tensor of shape (batch, {outputs}) as outputs; got {came}.")
+        return loss(given, targets)
+
+    return checked
+
+
+def check_states(stack: Stack) -> None:
+    """Refuse a user's method whose state is more than tensors, numbers, strings, lists and dicts."""
+    for method, state in stack.chain.pairs:
+        if is_users(method):
+            check_plain(method.export(state), f"{type(method).__name__}: the state")
 
 
 def _find_head(module: nn.Module) -> str:

@@ -7,7 +7,9 @@ its stack is free again at once and continues from its checkpoint. `--jobs` star
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +19,10 @@ from neoteny.suite.session import Job, Session, begin_progress
 from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, stages
 from neoteny.suite.store.errors import Stopped, StoreError
 from neoteny.suite.sweep import Sweep
+from neoteny.user_code import failing_line, is_users
 
 _WAIT_SECONDS = 0.5
+_MOST_LETTERS = 500
 
 
 @dataclass
@@ -93,11 +97,13 @@ class Worker:
             Session(self.job, stack).run()
         except (Stopped, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, torch.OutOfMemoryError) and len(stack.runs) > 1:
                 raise
             # One stack's failure must not end the others.
-            text = f"{stack.name}: {type(error).__name__}: {error}"
+            text = describe_failure(stack, error)
+            if os.environ.get("NEOTENY_TRACEBACK"):
+                self.job.notify(traceback.format_exc())
             with contextlib.suppress(StoreError):
                 self._write_state(stack, "failed", error=text, trace=traceback.format_exc())
             return text
@@ -121,3 +127,31 @@ class Worker:
         """Change the state in a stack's progress file."""
         before = self.job.results.progress().get(stack.stack_id) or begin_progress(stack)
         self.job.results.write_progress(stack.stack_id, {**before, "state": state, **more})
+
+
+def describe_failure(stack: PlannedStack, error: BaseException) -> str:
+    """What failed, in one line: the stack, the error, and where it was.
+
+    The hook or the forward pass, task and update come as notes of the error; then the last line of the user's file,
+    and the seeds of the runs.
+    """
+    message = " ".join(str(error).split())
+    message = message if len(message) <= _MOST_LETTERS else f"{message[:_MOST_LETTERS]}..."
+    seeds = sorted({run.seed for run in stack.runs})
+    runs = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    notes = dict.fromkeys(" ".join(note.split()) for note in getattr(error, "__notes__", ()))
+    line = failing_line(error) or _defined_at(stack, notes)
+    where = [*notes, *([line] if line and line not in message else []), runs]
+    return f"{stack.name}: {type(error).__name__}: {message} ({'; '.join(where)})"
+
+
+def _defined_at(stack: PlannedStack, notes: Iterable[str]) -> str:
+    """Where the user's hook of a note "in Noisy.step" is written, for errors that are raised about it, not in it."""
+    setting = stack.runs[0].setting
+    kinds = {kind.__name__: kind for kind in (*map(type, setting.methods), setting.network.build) if is_users(kind)}
+    for note in notes:
+        name, _, hook = note.removeprefix("in ").partition(".")
+        code = getattr(getattr(kinds.get(name), hook, None), "__code__", None)
+        if code is not None:
+            return f"{code.co_filename}, line {code.co_firstlineno}"
+    return ""

@@ -24,6 +24,7 @@ from neoteny.stacking.stack import Stack
 from neoteny.suite.measures import measure
 from neoteny.suite.rl.episodes import Record
 from neoteny.suite.stacks import PlannedStack
+from neoteny.suite.training import check_states
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,15 @@ class AgentTraining:
         self._built_from = self._world.state_dict()
 
     @property
+    def causes(self) -> dict[int, str]:
+        """The hook of a user's method because of which the run diverged, as far as it is known."""
+        return self._learner.stack.chain.broken
+
+    def check_saveable(self) -> None:
+        """Refuse a user's method whose state could not be loaded again; long before the first checkpoint."""
+        check_states(self._learner.stack)
+
+    @property
     def updates(self) -> int:
         """Steps so far."""
         return self._world.steps
@@ -130,7 +140,12 @@ class AgentTraining:
         """Train to the end; `pause` is called between iterations and may save a checkpoint or raise."""
         try:
             while not self.finished:
-                self._iterate()
+                task = self.task
+                try:
+                    self._iterate()
+                except Exception as error:
+                    error.add_note(f"task {task}, step {self.updates}")
+                    raise
                 pause()
         finally:
             self._world.close()
@@ -179,6 +194,11 @@ class AgentTraining:
         if steps == self._iteration_steps:  # the few steps left over at the end are not learned from
             self._probe = experience.observations[: self.planned.sweep.probe_examples]
             metrics = self._learner.learn(experience, self._iteration)
+            if not isinstance(metrics, dict) or set(metrics) != set(self._learner.metric_names):
+                raise ValueError(
+                    f"{type(self._learner).__name__}.learn must return a dict with the metrics "
+                    f"{', '.join(self._learner.metric_names)}; got {metrics!r}."
+                )
             counts = self._learner.stack.replaced
             if counts:
                 metrics["replaced"] = float(torch.stack(list(counts.values())).sum())
@@ -202,9 +222,10 @@ class AgentTraining:
         rewards, frictions = np.empty(steps), np.empty(steps)
         terminated, ended = np.zeros(steps, dtype=bool), np.zeros(steps, dtype=bool)
         final: list[np.ndarray] = []
+        shape = actions.shape[1:]
         for step in range(steps):
-            observations[step] = observation
-            actions[step] = action = act(observations[step], noise[step])
+            observations[step] = _checked("the world's observation", observation, observations.shape[1:])
+            actions[step] = action = _checked("the agent's action", act(observations[step], noise[step]), shape)
             observation, rewards[step], over, cut, _ = world.step(action)
             frictions[step] = world.friction
             if over or cut:
@@ -212,6 +233,12 @@ class AgentTraining:
                 final.append(observation)
                 observation, _ = world.reset()
         self._observation = observation
+        if not np.isfinite(rewards).all():
+            at = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise ValueError(
+                f"{type(world).__name__}.step must give a finite reward; got {rewards[at]} at step "
+                f"{world.steps - steps + at}."
+            )
         last = np.stack(final) if final else np.empty((0, *self.problem.input_shape))
         experience = Experience(
             observations=torch.from_numpy(observations),
@@ -231,3 +258,10 @@ class AgentTraining:
             return
         for name, value in measure(sweep.measures, self._learner.stack, self._probe.unsqueeze(0)).items():
             self._record.add_measure(task, name, float(value))
+
+
+def _checked(what: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A user's array, refused where NumPy would repeat it to fill the place it is written to."""
+    if np.shape(value) != shape:
+        raise ValueError(f"Expected {what} to be an array of shape {shape}; got shape {np.shape(value)}.")
+    return value

@@ -64,7 +64,7 @@ class Chain:
         """Refuse a method that asks for the inputs of a module that the network does not have."""
         for method in self.methods:
             for hook in ("reads", "reads_gradients"):
-                for name in self._call(method, hook, self.view):
+                for name in self._names(method, hook):
                     if name not in modules:
                         raise ValueError(
                             f"{type(method).__name__}.{hook} asks for the module {name!r}, which the network does not "
@@ -199,15 +199,13 @@ class Chain:
         return state
 
     def _asked_for(self, hook: str) -> list[str]:
-        found: list[str] = []
-        for method in self.methods:
-            names = self._call(method, hook, self.view)
-            if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-                raise TypeError(
-                    f"{type(method).__name__}.{hook} must return a list of names of modules; got {names!r}."
-                )
-            found += names
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(name for method in self.methods for name in self._names(method, hook)))
+
+    def _names(self, method: Method, hook: str) -> Sequence[str]:
+        names = self._call(method, hook, self.view)
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"{type(method).__name__}.{hook} must return a list of names of modules; got {names!r}.")
+        return names
 
     def _counts(self, method: Method, state: State) -> dict[str, Tensor]:
         counts = self._call(method, "counts", self.view, state)

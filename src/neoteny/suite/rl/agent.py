@@ -24,6 +24,7 @@ from neoteny.stacking.stack import Stack
 from neoteny.suite.measures import measure
 from neoteny.suite.rl.episodes import Record
 from neoteny.suite.stacks import PlannedStack
+from neoteny.suite.store.checkpoints import check_plain
 from neoteny.suite.training import check_states
 
 
@@ -118,8 +119,9 @@ class AgentTraining:
         return self._learner.stack.chain.broken
 
     def check_saveable(self) -> None:
-        """Refuse a user's method whose state could not be loaded again; long before the first checkpoint."""
+        """Refuse a user's method or world whose state could not be loaded again; long before the first checkpoint."""
         check_states(self._learner.stack)
+        check_plain(self._built_from, f"{type(self._world).__name__}: the state")
 
     @property
     def updates(self) -> int:
@@ -222,11 +224,12 @@ class AgentTraining:
         rewards, frictions = np.empty(steps), np.empty(steps)
         terminated, ended = np.zeros(steps, dtype=bool), np.zeros(steps, dtype=bool)
         final: list[np.ndarray] = []
-        shape = actions.shape[1:]
+        seen, shape = observations.shape[1:], actions.shape[1:]
         for step in range(steps):
-            observations[step] = _checked("the world's observation", observation, observations.shape[1:])
+            observations[step] = _checked("the world's observation", observation, seen)
             actions[step] = action = _checked("the agent's action", act(observations[step], noise[step]), shape)
             observation, rewards[step], over, cut, _ = world.step(action)
+            _checked("the world's observation", observation, seen)
             frictions[step] = world.friction
             if over or cut:
                 terminated[step], ended[step] = over, True

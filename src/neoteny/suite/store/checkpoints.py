@@ -91,8 +91,8 @@ def check_plain(value: Any, place: str) -> None:
         value, np.generic
     ):
         raise TypeError(
-            f"{place} is a {type(value).__name__}. The state of a method may hold tensors, numbers, strings, lists and "
-            "dicts; turn it into one of these in the method's `export`."
+            f"{place} is a {type(value).__name__}. A state may hold tensors, numbers, strings, lists and dicts; turn "
+            "it into one of these (of a method: in its `export`)."
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoteny.foreign_code import called, is_users
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.methods.guard import Guard
 from neoteny.methods.method import BoundaryData, Method
@@ -18,7 +19,6 @@ from neoteny.methods.saved_state import describe_methods
 from neoteny.methods.state import State, adopt, forget_parameters, move_nested, snapshot
 from neoteny.text import nearest
 from neoteny.units.view import LiveGroup, View
-from neoteny.user_code import called, is_users
 
 _EACH_UPDATE = ("observe", "penalty", "add_gradient", "transform_gradients", "step", "on_reset")
 """Hooks on the hot path: only methods that write one are asked."""

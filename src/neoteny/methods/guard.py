@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoteny.foreign_code import refuse_draws, torch_state
 from neoteny.methods.method import Method
 from neoteny.units.view import View
-from neoteny.user_code import refuse_draws, torch_state
 
 Shapes = dict[str, tuple[Tensor, torch.Size, torch.dtype]]
 BEFORE_UPDATE = ("observe", "add_gradient", "transform_gradients")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from neoteny.user_code import failing_line
+from neoteny.foreign_code import failing_line
 
 _OWN_TENSOR = (
     "it writes into a tensor that it made itself; make that tensor from the inputs (x.new_zeros(...) + 0 * x), or join "

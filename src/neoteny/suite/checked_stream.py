@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoteny.foreign_code import called, generator_states, refuse_draws
 from neoteny.problems.problem import Plan, Problem, Stream
-from neoteny.user_code import called, generator_states, refuse_draws
 
 
 class CheckedStream(Stream):

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.backends.backend import make_backend
+from neoteny.foreign_code import generator_states, is_users, refuse_draws
 from neoteny.problems.problem import Plan, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
 from neoteny.suite.measures import measure
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.store.checkpoints import check_plain
-from neoteny.user_code import generator_states, is_users, refuse_draws
 
 
 class Training:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import torch
 
+from neoteny.foreign_code import failing_line, is_users
 from neoteny.suite.environment import set_deterministic
 from neoteny.suite.session import Job, Session, begin_progress
 from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, stages
 from neoteny.suite.store.errors import Stopped, StoreError
 from neoteny.suite.sweep import Sweep
-from neoteny.user_code import failing_line, is_users
 
 _WAIT_SECONDS = 0.5
 _MOST_LETTERS = 500
@@ -135,7 +135,10 @@ def describe_failure(stack: PlannedStack, error: BaseException) -> str:
     The hook or the forward pass, task and update come as notes of the error; then the last line of the user's file,
     and the seeds of the runs.
     """
-    message = " ".join(str(error).split())
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # of a class of the user's own
+        message = "(its message cannot be shown)"
     message = message if len(message) <= _MOST_LETTERS else f"{message[:_MOST_LETTERS]}..."
     seeds = sorted({run.seed for run in stack.runs})
     runs = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"

@@ -88,9 +88,25 @@ class Chatters(Method):
         raise RuntimeError("a line\n" * 1000)
 
 
+class UnshownError(RuntimeError):
+    """An error whose text raises another."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@dataclasses.dataclass(frozen=True)
+class Unshown(Method):
+    """Raises an error that cannot be shown."""
+
+    def step(self, view: Any, state: dict[str, Any]) -> None:
+        raise UnshownError
+
+
 @pytest.mark.parametrize(
     ("method", "said"),
     [
+        (Unshown(), r"UnshownError: \(its message cannot be shown\) \(in Unshown.step; task 0, update 0; "),
         (misbehaving.METHODS["step raises"][0], rf"RuntimeError: out of cheese \(in Wrong.step; task 0, update {AT}; "),
         (misbehaving.METHODS["shape changes"][0], rf"changed out.weight .*\(in Wrong.step; task 0, update {AT}; "),
         (Keeps(), r"Keeps: the state.memory is a ndarray.*\(seeds 0 to 1\)"),

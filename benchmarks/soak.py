@@ -19,6 +19,7 @@ PARTS = {  # name: (function, iterations, iterations of --quick)
     "ticks-sgd": ("library.ticks_sgd", 1_000_000, 3000),
     "ticks-adam": ("library.ticks_adam", 1_000_000, 3000),
     "attachments": ("library.attachments", 1000, 40),
+    "models": ("library.models", 300, 20),
     "diagnoses": ("library.diagnoses", 300, 20),
     "stacks": ("library.stacks", 300, 20),
     "sweep": ("sweeps.sweep", 1000, 60),

@@ -7,6 +7,7 @@ import os
 import resource
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +40,15 @@ def look(iteration: float, process: int | None = None) -> Sample:
         blocks = sys.getallocatedblocks()
     folder = Path("/proc") / str(process or "self")
     pages = int((folder / "statm").read_text().split()[1])
-    files = len(os.listdir(folder / "fd")) - (process is None)  # the listing itself is an open file of this process
+    if process is not None:  # it may be writing a file just now
+        return Sample(iteration, pages * resource.getpagesize(), min(_count_files(folder) for _ in range(10)), None)
+    files = len(os.listdir(folder / "fd")) - 1  # the listing itself is an open file of this process
     return Sample(iteration, pages * resource.getpagesize(), files, blocks)
+
+
+def _count_files(folder: Path) -> int:
+    time.sleep(0.02)
+    return len(os.listdir(folder / "fd"))
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,28 @@ def attachments(iterations: int) -> Growth:
     return growth
 
 
+def models(iterations: int) -> Growth:
+    """New models, attached, trained for one tick and dropped without a detach."""
+    growth = Growth("models, never detached")
+    inputs = torch.randn(1, SIZES[0])
+
+    def act() -> None:
+        model = network()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        plastic = neoteny.attach(model, optimizer, continual(), example=inputs)
+        update(model, optimizer, inputs)
+        plastic.step()
+        references = [weakref.ref(each) for each in (model, optimizer, plastic)]
+        del model, optimizer, plastic
+        gc.collect()
+        if (alive := sum(each() is not None for each in references)) and not growth.faults:
+            growth.faults.append(f"{alive} of model, optimizer and attachment are alive")
+
+    growth.repeat(iterations, act)
+    growth.note = "model, optimizer and attachment are gone after each"
+    return growth
+
+
 def diagnoses(iterations: int) -> Growth:
     """One model, diagnosed again and again."""
     model, inputs = network(), torch.randn(100, SIZES[0])

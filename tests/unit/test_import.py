@@ -22,8 +22,13 @@ def test_import_neoteny_imports_nothing_heavy_not_even_torch() -> None:
     assert not imported("import neoteny") & {*HEAVY, "torch"}
 
 
-def test_using_every_public_name_imports_nothing_heavy() -> None:
-    assert not imported("from neoteny import *") & set(HEAVY)
+def test_using_every_public_name_imports_torch_and_numpy_and_nothing_else() -> None:
+    tell_before = "import numpy, sys, torch; print(*sys.modules, sep='|', end=' ')"
+    program = f"{tell_before}\nfrom neoteny import *\nprint(*sys.modules, sep='|')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, after = ({name.partition(".")[0] for name in each.split("|")} for each in done.stdout.split())
+    assert not after & set(HEAVY)
+    assert after - before - sys.stdlib_module_names == {"neoteny"}
 
 
 @pytest.mark.parametrize("name", neoteny.__all__)

@@ -17,9 +17,9 @@ from torch.distributions import Normal
 import neoteny
 from neoteny.nets import ConvNet
 
-STEPS = 100
-# Far more and far earlier than in real training (1e-4 and 100, say), so that a hundred steps show some replacements.
-METHOD = neoteny.ContinualBackprop(replacement_rate=0.01, maturity_threshold=10)
+STEPS = 50
+# Far more and far earlier than in real training (1e-4 and 100, say), so that fifty steps show some replacements.
+METHOD = neoteny.ContinualBackprop(replacement_rate=0.02, maturity_threshold=10)
 
 
 class Block(nn.Module):
@@ -119,12 +119,12 @@ def main() -> None:
     sgd = torch.optim.SGD(mlp.parameters(), lr=0.05, momentum=0.9)
     train("MLP", mlp, sgd, x, lambda: F.cross_entropy(mlp(x), y))
 
-    images, labels = torch.randn(12, 3, 32, 32), torch.randint(0, 2, (12,))
+    images, labels = torch.randn(8, 3, 32, 32), torch.randint(0, 2, (8,))
     conv = ConvNet()
     adam = torch.optim.Adam(conv.parameters(), lr=1e-3)
     train("The paper's conv net", conv, adam, images, lambda: F.cross_entropy(conv(images), labels))
 
-    classes = torch.randint(0, 10, (12,))
+    classes = torch.randint(0, 10, (8,))
     resnet = ResNet18()
     adamw = torch.optim.AdamW(resnet.parameters(), lr=3e-3, weight_decay=0.01)
     train("ResNet-18", resnet, adamw, images, lambda: F.cross_entropy(resnet(images), classes))

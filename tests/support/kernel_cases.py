@@ -29,7 +29,7 @@ from neoteny.problems.problem import Problem, Stream
 
 SEEDS = (11, -(2**40) - 3, 11)
 """Of the runs: both words of a seed count, and the third run shares the stream of the first."""
-TASK_STEPS = 500
+TASK_STEPS = 160
 
 PROBLEMS: dict[str, Problem] = {
     "regression": SlowlyChangingRegression(tasks=100, examples_per_task=TASK_STEPS),
@@ -167,7 +167,7 @@ def methods_of(case: Case) -> tuple[Method, ...]:
     if case.utility is not None:
         # In the second run units come of age together and many are replaced at once; in the others one by one.
         units = max(sum(case.hidden), 1)
-        rates, thresholds = (0.03 / units, 0.4, 0.06 / units), (20, 300, 15)
+        rates, thresholds = (0.1 / units, 0.4, 0.2 / units), (20, 100, 15)
         decays = (0.99, 0.9, 0.95)
         rest = [ContinualBackprop(rates, thresholds, decays, case.utility, case.compensate, case.count)]
     perturb = ShrinkAndPerturb((1e-3, 1e-4, 1e-2), (1e-4, 1e-3, 1e-5))

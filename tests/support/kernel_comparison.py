@@ -19,7 +19,7 @@ from neoteny.problems.problem import Plan
 from support.kernel_cases import PROBLEMS, SEEDS, TASK_STEPS, Case, build, stream_of
 
 TOLERANCE = 1e-9
-CUTS = ((250, 500), tuple(range(50, 501, 50)), (7, 100, 101, 165, 200, 300, 400, 500), (500,))
+CUTS = ((80, 160), tuple(range(16, 161, 16)), (7, 32, 33, 53, 64, 96, 128, 160), (160,))
 """Where the blocks of task 0, 1, 2, 3, 4, ... end, again and again."""
 
 

@@ -19,7 +19,7 @@ from neoteny.backends.kernel.schedule import due_counts
 from neoteny.draws import rng
 from neoteny.units.utilities import UTILITIES
 from reference import philox
-from support.kernel_cases import PROBLEMS, SEEDS, Case, build, covering_cases, stream_of
+from support.kernel_cases import PROBLEMS, SEEDS, TASK_STEPS, Case, build, covering_cases, stream_of
 from support.kernel_comparison import flat_state, train_block
 from support.schedules import Simulation, make
 
@@ -75,7 +75,7 @@ def test_examples_hold_the_numbers_of_the_plans_batches(problem: str, task: int,
     shared = SharedPlan.of(stream, seeds, task)
     found = examples_of(shared)
     table = found.table
-    assert found.steps == shared.steps == 500
+    assert found.steps == shared.steps == TASK_STEPS
     assert len(found.order) == len(found.place) == len(set(seeds))
     for run, k in np.ndindex(len(seeds), 60):
         own = found.stream[run]

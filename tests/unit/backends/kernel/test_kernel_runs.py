@@ -17,7 +17,7 @@ from support.kernel_comparison import flat_state, train_block
 
 GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"))
 DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
-BLOCKS = [(0, 0, 130), (0, 130, 500), (1, 0, 33), (1, 33, 200)]
+BLOCKS = [(0, 0, 130), (0, 130, 160), (1, 0, 33), (1, 33, 120)]
 """Task, first and last update of the blocks that are trained."""
 WIDE = Case("digits", (34, 17, 20), "relu", "sgd", "l2", utility="overall")
 NOISY = Case("regression", (7, 12), "tanh", "adam", "perturb last", dropout=0.2, utility="random", count="layer")

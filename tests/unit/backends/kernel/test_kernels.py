@@ -18,16 +18,18 @@ from neoteny.backends.kernel.examples import Examples
 from neoteny.backends.kernel.options import Numbers
 from neoteny.backends.kernel.pack import Packed
 from neoteny.methods import SGD, ContinualBackprop, Method
+from neoteny.problems import PermutedMNIST
+from neoteny.problems.problem import Stream
 from support.kernel_cases import (
     OPTIONS,
     PATHS,
+    TASK_STEPS,
     Case,
     all_cases,
     build,
     covering_cases,
     kernel_of,
     paths_of,
-    stream_of,
 )
 from support.kernel_comparison import compare, train_block
 
@@ -76,9 +78,9 @@ def test_what_the_grid_leaves_out_is_refused_by_the_library() -> None:
         for case in cases_of(device)
     ],
 )
-def test_a_kernel_equals_the_library_over_2000_steps(device: str, case: Case) -> None:
+def test_a_kernel_equals_the_library_over_four_tasks(device: str, case: Case) -> None:
     kernels = {path: kernel_of(device, path) for path in paths_of(case, device)}
-    difference = compare(case, 2000, kernels, device)
+    difference = compare(case, 4 * TASK_STEPS, kernels, device)
     assert difference.failure == ""
     assert difference.replaced >= (100 if case.utility else 0)
 
@@ -86,14 +88,14 @@ def test_a_kernel_equals_the_library_over_2000_steps(device: str, case: Case) ->
 @pytest.mark.parametrize("device", DEVICES)
 def test_new_units_come_from_torchs_own_distribution_where_the_network_does(device: str) -> None:
     case = replace(NARROW, init="default")
-    assert compare(case, 400, {"as chosen": kernel_of(device)}, device).failure == ""
+    assert compare(case, 320, {"as chosen": kernel_of(device)}, device).failure == ""
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_utilities_stay_exact_when_nearly_all_inputs_of_a_unit_are_replaced(device: str) -> None:
     # What a sum of |w| was before, and its rounding errors, are then millions of times what is left of it.
     case = Case("digits", (34, 17, 20), "sigmoid", utility="overall")
-    assert compare(case, 1000, {"as chosen": kernel_of(device)}, device).failure == ""
+    assert compare(case, 480, {"as chosen": kernel_of(device)}, device).failure == ""
 
 
 SABOTAGE = {
@@ -115,7 +117,7 @@ def test_the_comparison_notices_a_kernel_that_is_a_little_wrong(what: str) -> No
 
         def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
             total, broken = self.sound.advance(examples, start, stop)
-            if self.packed.step > 600:
+            if self.packed.step > 200:
                 packed = self.packed
                 packed.parameters[1, 0] += 1e-8 if what == "a weight" else 0.0
                 packed.born[1, 0] += 1 if what == "a birth" else 0
@@ -124,20 +126,22 @@ def test_the_comparison_notices_a_kernel_that_is_a_little_wrong(what: str) -> No
                 total[1] *= 1.0 + (1e-8 if what == "the sum" else 0.0)
             return total, broken
 
-    difference = compare(NARROW, 700, {"sound": sound, "wrong": Wrong})  # the sound one is compared first
-    assert difference.failure.startswith("wrong, updates 600 to 650")
+    difference = compare(NARROW, 240, {"sound": sound, "wrong": Wrong})  # the sound one is compared first
+    assert difference.failure.startswith("wrong, updates 192 to 208")
     assert SABOTAGE[what] in difference.failure
 
 
 def train_float32(stack: neoteny.Stack, seeds: Sequence[int], tasks: int, kernel: MakeKernel | None) -> Tensor:
     """Online accuracy in percent, (tasks, n)."""
-    stream, path, rows = stream_of("digits"), None, []
+    steps, path, rows = 500, None, []
+    stream = PermutedMNIST(tasks, steps, source="synthetic").open()
+    assert isinstance(stream, Stream)
     if kernel is not None:
         path = KernelBackend(stack, stream, seeds, "cross_entropy", kernel)
     for task in range(tasks):
         plan = stream.plan(seeds, task) if path is None else path.plan(task)
-        trained = train_block(stack, plan, 0, 500, "accuracy") if path is None else path.advance(0, 500)
-        rows.append(trained[0] * (100 / 500))
+        trained = train_block(stack, plan, 0, steps, "accuracy") if path is None else path.advance(0, steps)
+        rows.append(trained[0] * (100 / steps))
     return torch.stack(rows)
 
 

@@ -12,17 +12,18 @@ from torch import nn
 
 from neoteny.layers.kinds import couples, width_out
 from neoteny.wiring.evidence import Evidence
-from neoteny.wiring.families import Families
+from neoteny.wiring.families import Check, Families
 from neoteny.wiring.probe import Probe
 from neoteny.wiring.verify import inert
 from neoteny.wiring.wiring import Wiring
 
 
-def classify(probe: Probe, leave_out: list[str], *, accept: bool, frozen: bool) -> Wiring:
+def classify(probe: Probe, check: Check, leave_out: list[str], *, accept: bool, frozen: bool) -> Wiring:
     """The groups of a model, and the reasons for every layer that is in none.
 
     Args:
         probe: the recording to work with.
+        check: the verification that groups must pass.
         leave_out: names of layers, or of modules that hold layers, that must not become groups.
         accept: include units behind norms that couple them.
         frozen: leave out layers whose parameters do not require gradients.
@@ -32,7 +33,7 @@ def classify(probe: Probe, leave_out: list[str], *, accept: bool, frozen: bool) 
         return Wiring((), evidence.left_out, evidence.refused, evidence.guesses, evidence.avoidable)
     for name in evidence.open_layers:
         _classify_layer(evidence, name, accept)
-    groups = Families(evidence).groups()
+    groups = Families(evidence, check).groups()
     for name in probe.named("opaque"):
         evidence.left_out[name] = f"{evidence.class_name(name)}: its units are not rows and columns of a Linear or Conv"
     called = {name: place for place, name in enumerate(dict.fromkeys(probe.order))}

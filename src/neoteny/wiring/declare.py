@@ -15,10 +15,10 @@ from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import kind_of, unwritable, width_in, width_out
 from neoteny.wiring.families import group_notes
 from neoteny.wiring.modules import first_name
-from neoteny.wiring.probe import Probe, record
-from neoteny.wiring.read_point import find_read_point
+from neoteny.wiring.prepare import prepare
+from neoteny.wiring.probe import Probe
+from neoteny.wiring.read_point import find_read_points
 from neoteny.wiring.sandbox import Sandbox
-from neoteny.wiring.verify import verify
 from neoteny.wiring.wiring import Wiring
 
 
@@ -34,21 +34,32 @@ def declare(model: nn.Module, example: Any, groups: Sequence[UnitGroup]) -> Wiri
     refused: dict[str, str] = {}
     done: list[UnitGroup] = []
     with Sandbox(model, example) as sandbox:
-        probe = record(sandbox)
-        for group in resolved:
-            names = [port.module for port in (*group.producers, *group.consumers, *group.norms)]
-            problems = [f"{name}: {reasons[name]}" for name in names if name in reasons]
-            failure = "; ".join(problems) or verify(sandbox, group)
+        probe, check = prepare(sandbox)
+        problems = {group.name: _problems(group, reasons) for group in resolved}
+        sound = [group for group in resolved if not problems[group.name]]
+        failures = {group.name: failure for group, failure in zip(sound, check(sound), strict=True)}
+        for group, read in zip(resolved, find_read_points(probe, resolved), strict=True):
+            failure = problems[group.name] or failures[group.name]
             if failure is not None:
                 refused[group.name] = f"the declared group is not right: {failure}"
-            read = group.read or find_read_point(probe, group)
-            notes = [*group_notes(model, group), *(_calls_note(probe, name) for name in dict.fromkeys(names))]
-            done.append(UnitGroup(group.producers, group.consumers, group.norms, read, list(filter(None, notes))))
+            notes = [*group_notes(model, group), *(_calls_note(probe, name) for name in _modules(group))]
+            done.append(
+                UnitGroup(group.producers, group.consumers, group.norms, group.read or read, list(filter(None, notes)))
+            )
     order = {name: place for place, name in enumerate(dict.fromkeys(probe.order))}
     done.sort(key=lambda group: order.get(group.producers[0].module, len(order)))
     claimed = {port.module for group in done for port in group.producers}
     left_out = {name: "not in a declared group" for name in probe.named("boundary") if name not in claimed}
     return Wiring(tuple(done), left_out, refused, avoidable=False)
+
+
+def _modules(group: UnitGroup) -> list[str]:
+    return list(dict.fromkeys(port.module for port in (*group.producers, *group.consumers, *group.norms)))
+
+
+def _problems(group: UnitGroup, reasons: dict[str, str]) -> str:
+    """The modules of a group that must not be written, each with the reason; empty if there are none."""
+    return "; ".join(f"{name}: {reasons[name]}" for name in _modules(group) if name in reasons)
 
 
 def _resolve(model: nn.Module, group: UnitGroup) -> UnitGroup:

@@ -5,15 +5,16 @@ Before this: `probe.py`; after it: `classify.py` sorts the layers one by one, `f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.kinds import unwritable
+from neoteny.wiring.flow import apart
 from neoteny.wiring.probe import Pass, Probe
-from neoteny.wiring.sandbox import leaves, map_tensors
+from neoteny.wiring.sandbox import leaves
 
 
 class Evidence:
@@ -41,7 +42,7 @@ class Evidence:
             name for name in probe.watched for chosen in leave_out if name == chosen or name.startswith(f"{chosen}.")
         }
         self.unwritable = unwritable(self.model, frozen=frozen)
-        for name, keys in probe.outside.items():
+        for name, keys in probe.recording.outside.items():
             self.unwritable.setdefault(name, f"its {' and '.join(sorted(keys))} is also used outside its own forward")
         self.left_out: dict[str, str] = {}
         self.refused: dict[str, str] = {}
@@ -56,8 +57,7 @@ class Evidence:
         """Run the passes; False if the model has no single wiring to find."""
         if not self._steady():
             return False
-        for name in self.probe.named("boundary"):
-            self._reach(name)
+        self._reach(self.probe.named("boundary"))
         if self.refused and not self.avoidable:
             return False
         self._reach_foreign()
@@ -96,53 +96,65 @@ class Evidence:
             if name in self.leave_out:
                 self.left_out[name] = "left out on request"
             elif probe.calls[name] == 0:
-                used = f" ({self.unwritable[name]})" if name in probe.outside else ""
+                used = f" ({self.unwritable[name]})" if name in probe.recording.outside else ""
                 self.refused[name] = f"the example never calls it{used}, so its place is not known"
             elif probe.calls[name] > 1:
                 self.refused[name] = f"it is called {probe.calls[name]} times in one forward pass"
-        example = probe.sandbox.example
-        floats = [leaf for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-        if floats:
+        if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves(probe.recording.example)):
             for change in (torch.neg, torch.zeros_like, lambda tensor: torch.full_like(tensor, torch.nan)):
-                changed = map_tensors(lambda t, change=change: change(t) if t.is_floating_point() else t, example)
-                self._compare_calls(probe.listen(example=changed))
-        training = probe.listen(training=True)
+                self._compare_calls(probe.disturb(change))
+        training = probe.recording.listen_in_training()
         if training is not None and set(training) != set(probe.order):
             for name in set(training) ^ set(probe.order):
                 self.refused[name] = "it is called in one of training and evaluation mode only"
             self.avoidable = False
         return self.avoidable
 
-    def _compare_calls(self, order: list[str] | None) -> None:
-        if order is None or order == self.probe.order:
+    def _compare_calls(self, seen: Pass) -> None:
+        if seen.error is not None or seen.order == self.probe.order:
             return
-        first = next((a or b for a, b in _zip_longest(order, self.probe.order) if a != b), "")
+        first = next((a or b for a, b in _zip_longest(seen.order, self.probe.order) if a != b), "")
         self.refused[first] = "data-dependent control flow: whether and when it is called depends on the values"
         self.avoidable = False
 
-    def _reach(self, name: str) -> None:
-        base = self.probe.taint(name)
-        moved = [] if self.probe.calls[name] > 1 else self.probe.move(name)
-        for p in (base, *moved):
-            if p.error is None:
-                self._compare_calls(p.order)
-        self.bases[name] = base
-        if not moved or moved[1].error is not None:
-            return
-        hits = moved[1].hits
-        if base.error is not None:  # finite values pass where NaN was rejected: what they reach is shared as well
-            _add_hits(base, hits)
-        lost = {sink: f for sink, f in hits.items() if (f & ~base.hits.get(sink, torch.zeros_like(f))).any()}
-        if lost:
-            self.lost[name] = hits
-        base.leaked |= moved[1].leaked
+    def _each(self, names: list[str], run: Callable[[list[str]], tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:
+        """What `run` sees of each source alone. Sources that cannot reach a common place share their passes."""
+        reach, seen = self.probe.recording.reach, {}
+        for together in apart(reach, names):
+            passes = run(together)
+            if len(together) == 1 or reach is None:
+                seen[together[0]] = passes
+                continue
+            within = set().union(*(reach[name] for name in together))
+            usual = all(p.error is None and p.order == self.probe.order and p.places() <= within for p in passes)
+            for name in together:
+                seen[name] = tuple(p.only(reach[name]) for p in passes) if usual else run([name])
+        return {name: seen[name] for name in names}
+
+    def _reach(self, names: list[str]) -> None:
+        tainted = self._each(names, lambda some: (self.probe.taint(some),))
+        moved = self._each([name for name in names if self.probe.calls[name] == 1], self.probe.move)
+        for name in names:
+            base = self.bases[name] = tainted[name][0]
+            for seen in (base, *moved.get(name, ())):
+                self._compare_calls(seen)
+            if name not in moved or moved[name][1].error is not None:
+                continue
+            hits = moved[name][1].hits
+            if base.error is not None:  # finite values pass where NaN was rejected: what they reach is shared as well
+                _add_hits(base, hits)
+            if any((f & ~base.hits.get(sink, torch.zeros_like(f))).any() for sink, f in hits.items()):
+                self.lost[name] = hits
+            base.leaked |= moved[name][1].leaked
 
     def _reach_foreign(self) -> None:
         self.foreign["the model's input"] = self.probe.taint_inputs()
-        for name in self.probe.named("opaque"):
-            self.foreign[f"{name} ({self.class_name(name)})"] = self.probe.taint(name)
-        if self.probe.loose and self.probe.taint_parameters(list(self.probe.loose)).hits:
-            self.noted = {name: self.probe.taint_parameters([name]) for name in self.probe.loose}
+        for name, (seen,) in self._each(self.probe.named("opaque"), lambda some: (self.probe.taint(some),)).items():
+            self.foreign[f"{name} ({self.class_name(name)})"] = seen
+        loose = list(self.probe.recording.loose)
+        if loose and self.probe.taint_parameters(loose).hits:
+            tainted = self._each(loose, lambda some: (self.probe.taint_parameters(some),))
+            self.noted = {name: seen for name, (seen,) in tainted.items()}
 
 
 def _add_hits(seen: Pass, hits: dict[str, Tensor]) -> None:

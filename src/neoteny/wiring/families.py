@@ -6,6 +6,7 @@ out what a single layer's evidence rules out; after it: `trace.py` reports the g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -13,26 +14,62 @@ from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup, describe_port
 from neoteny.layers.kinds import couples, width_in, width_out
+from neoteny.wiring.decode import Owners, decode, spread
 from neoteny.wiring.evidence import Evidence
-from neoteny.wiring.read_point import find_read_point
-from neoteny.wiring.verify import inert, verify
+from neoteny.wiring.read_point import find_read_points
+from neoteny.wiring.verify import inert
 
-Owners = dict[str, Tensor]  # sink -> the unit behind each of its features, -1 none, -2 several
 _MOST_SPLITS = 8  # more kinds of units than this: not a few layers in one
 
 
-class Families:
-    """Forms unit groups from the layers that are still open; the reasons for all others join the evidence."""
+Check = Callable[[list[UnitGroup]], list[str | None]]  # why each group is wrong; None for one that passes
 
-    def __init__(self, evidence: Evidence) -> None:
+
+class Families:
+    """Forms unit groups from the layers that are still open; the reasons for all others join the evidence.
+
+    Args:
+        evidence: what every layer reaches.
+        check: the verification that groups must pass.
+    """
+
+    def __init__(self, evidence: Evidence, check: Check) -> None:
         self.evidence = evidence
+        self.check = check
         self.probe = evidence.probe
 
     def groups(self) -> list[UnitGroup]:
         """The groups, in the order of the forward pass."""
-        found = [group for family in self._families() for group in self._family_groups(family)]
+        families = self._families()
+        decoded = decode(self.probe, {name: self.evidence.bases[name] for family in families for name in family})
+        mixed: dict[str, Owners] = {}
+        found = [group for family in families for group in self._family_groups(family, decoded, mixed)]
+        self._sort_mixed(mixed)
+        kept = self._verified(found)
         places = {name: place for place, name in enumerate(self.evidence.bases)}
-        return sorted(found, key=lambda group: places[group.producers[0].module])
+        kept.sort(key=lambda group: places[group.producers[0].module])
+        reads = find_read_points(self.probe, kept)
+        return [
+            UnitGroup(
+                group.producers,
+                group.consumers,
+                group.norms,
+                read,
+                [*group_notes(self.probe.sandbox.model, group), *self._parameter_notes(group)],
+            )
+            for group, read in zip(kept, reads, strict=True)
+        ]
+
+    def _verified(self, groups: list[UnitGroup]) -> list[UnitGroup]:
+        """The groups that pass the verification, of families all of whose groups pass it."""
+        failed: set[str] = set()
+        for group, failure in zip(groups, self.check(groups), strict=True):
+            name = group.producers[0].module
+            if failure is not None and name not in failed:
+                failed.add(name)
+                self.evidence.refuse(name, failure)
+                self.evidence.guesses[name] = group.declaration()
+        return [group for group in groups if group.producers[0].module not in failed]
 
     def _families(self) -> list[list[str]]:
         """Sets of layers that feed exactly the same columns; a layer that shares only some of them is left out."""
@@ -66,10 +103,13 @@ class Families:
         families = [sorted(twins[name], key=open_.index) for name in kept]
         return [family for name, family in zip(kept, families, strict=True) if family[0] == name]
 
-    def _family_groups(self, family: list[str]) -> list[UnitGroup]:
+    def _family_groups(
+        self, family: list[str], every: dict[str, Owners | None], mixed: dict[str, Owners]
+    ) -> list[UnitGroup]:
+        """The groups of a family, to be verified; a layer in which units meet is noted in `mixed` instead."""
         decoded: dict[str, Owners] = {}
         for name in family:
-            owners = self.probe.decode(name, self.evidence.bases[name])
+            owners = every[name]
             if owners is None:
                 self.evidence.refuse(
                     name, "the model ran differently when some of its units were marked", self.evidence.bases[name].hits
@@ -81,44 +121,49 @@ class Families:
             for name, owners in decoded.items()
         }
         first = consumers[family[0]]
-        mixed = any((owner == -2).any() for owners in decoded.values() for owner in owners.values())
+        meet = any((owner == -2).any() for owners in decoded.values() for owner in owners.values())
         widths = {width_out(self.probe.module(name)) for name in family}
-        if len(family) > 1 and (mixed or len(widths) > 1 or not all(_equal(first, consumers[n]) for n in family)):
+        if len(family) > 1 and (meet or len(widths) > 1 or not all(_equal(first, consumers[n]) for n in family)):
             for name in family:
                 others = ", ".join(other for other in family if other != name)
                 self.evidence.left_out[name] = f"its units and those of {others} mix in {', '.join(first)}"
             return []
-        if mixed:
-            self._sort_mixed(family[0], first)
+        if meet:
+            mixed[family[0]] = first
             return []
         return self._split(family, decoded, widths.pop())
 
-    def _sort_mixed(self, name: str, consumers: Owners) -> None:
+    def _sort_mixed(self, mixed: dict[str, Owners]) -> None:
         """Rows that meet in pairs (a gated product of two halves) can be declared; rows that all mix cannot."""
-        units = width_out(self.probe.module(name))
-        sinks = ", ".join(consumers)
-        reached = sum(int((owner != -1).sum()) for owner in consumers.values())
-        spread = []
-        for unit in {0, units // 2, units - 1}:
-            alone = self.probe.taint(name, torch.arange(units) == unit)
-            spread.append(sum(int(hit.sum()) for hit in self.evidence.consumers(alone).values()))
-        if sum(spread) / len(spread) * units / max(reached, 1) > 4:
-            self.evidence.left_out[name] = (
-                f"its units mix before they reach {sinks} (attention, softmax, or a matrix product)"
+        spreads = spread(self.probe, {name: self.evidence.bases[name] for name in mixed})
+        paired: dict[str, UnitGroup] = {}
+        for name, consumers in mixed.items():
+            units = width_out(self.probe.module(name))
+            sinks = ", ".join(consumers)
+            reached = sum(int((owner != -1).sum()) for owner in consumers.values())
+            if spreads[name] * units / max(reached, 1) > 4:
+                self.evidence.left_out[name] = (
+                    f"its units mix before they reach {sinks} (attention, softmax, or a matrix product)"
+                )
+                continue
+            self.evidence.refuse(
+                name, f"several of its rows meet in one feature of {sinks} (a gated product, a pairing)"
             )
-            return
-        self.evidence.refuse(name, f"several of its rows meet in one feature of {sinks} (a gated product, a pairing)")
-        halves = [Port(name, torch.arange(units // 2)[:, None]), Port(name, torch.arange(units // 2, units)[:, None])]
-        try:
-            ports = [Port(sink).resolve(units // 2, width_in(self.probe.module(sink))) for sink in consumers]
-        except (ValueError, ZeroDivisionError):
-            return
-        if units % 2 == 0 and verify(self.probe.sandbox, UnitGroup(halves, ports)) is None:
-            declared = UnitGroup([name, Port(name, offset=units // 2)], list(consumers))
-            self.evidence.guesses[name] = declared.declaration()
+            try:
+                ports = [Port(sink).resolve(units // 2, width_in(self.probe.module(sink))) for sink in consumers]
+            except (ValueError, ZeroDivisionError):
+                continue
+            if units % 2 == 0:
+                rows = torch.arange(units)[:, None]
+                paired[name] = UnitGroup([Port(name, rows[: units // 2]), Port(name, rows[units // 2 :])], ports)
+        for (name, group), failure in zip(paired.items(), self.check(list(paired.values())), strict=True):
+            if failure is None:
+                half = Port(name, offset=group.units)
+                declared = UnitGroup([name, half], [port.module for port in group.consumers])
+                self.evidence.guesses[name] = declared.declaration()
 
     def _split(self, family: list[str], decoded: dict[str, Owners], units: int) -> list[UnitGroup]:
-        """One group, or several where the rows of one layer go to different places (a chunk)."""
+        """One group, or several where the rows of one layer go to different places (a chunk); not verified yet."""
         sinks: Owners = {}
         for sink, owner in (item for owners in decoded.values() for item in owners.items()):
             known = sinks.get(sink, torch.full_like(owner, -1))
@@ -148,14 +193,7 @@ class Families:
                 self._settle_idle(family, rows)
                 continue
             norms = [port for sink, port in ports.items() if self.probe.watched[sink][1] == "norm"]
-            group = UnitGroup([Port(name, rows[:, None]) for name in family], consumers, norms)
-            failure = verify(self.probe.sandbox, group)
-            if failure is not None:
-                self.evidence.refuse(family[0], failure)
-                self.evidence.guesses[family[0]] = group.declaration()
-                return []
-            notes = [*group_notes(self.probe.sandbox.model, group), *self._parameter_notes(group)]
-            groups.append(UnitGroup(group.producers, consumers, norms, find_read_point(self.probe, group), notes))
+            groups.append(UnitGroup([Port(name, rows[:, None]) for name in family], consumers, norms))
         return groups
 
     def _settle_idle(self, family: list[str], rows: Tensor) -> None:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import width_out
 from neoteny.wiring.classify import classify
-from neoteny.wiring.probe import Probe, record
-from neoteny.wiring.read_point import find_read_point, read_at
+from neoteny.wiring.prepare import prepare
+from neoteny.wiring.probe import Probe
+from neoteny.wiring.read_point import find_read_points, read_at
 from neoteny.wiring.sandbox import Sandbox
 from neoteny.wiring.verify import inert
 
@@ -33,8 +34,8 @@ def hidden_layers(model: nn.Module, example: Any) -> tuple[UnitGroup, ...]:
         ['2']
     """
     with Sandbox(model, example) as sandbox:
-        probe = record(sandbox)
-        wiring = classify(probe, [], accept=True, frozen=False)
+        probe, check = prepare(sandbox)
+        wiring = classify(probe, check, [], accept=True, frozen=False)
         groups = list(wiring.groups)
         producers = {port.module for group in groups for port in group.producers}
         taken = {port.module for group in groups for port in group.consumers}
@@ -61,14 +62,14 @@ def _follow(probe: Probe, name: str) -> tuple[UnitGroup | None, str]:
     """A layer as a group to read (None if its units are not hidden), or the reason why it cannot be read."""
     if probe.calls[name] > 1:
         return None, f"it is called {probe.calls[name]} times in one forward pass"
-    seen, (_, moved) = probe.taint(name), probe.move(name)
+    seen, (_, moved) = probe.taint([name]), probe.move([name])
     hits = {**moved.hits, **seen.hits}
     consumers = [Port(sink, _indices(hit)) for sink, hit in hits.items() if probe.watched[sink][1] == "boundary"]
     norms = [Port(sink, _indices(hit)) for sink, hit in hits.items() if probe.watched[sink][1] == "norm"]
     width = width_out(probe.module(name))
     if consumers:
         group = UnitGroup(Port(name).resolve(width, width), consumers, norms)
-        return UnitGroup(group.producers, consumers, norms, read=find_read_point(probe, group)), ""
+        return UnitGroup(group.producers, consumers, norms, read=find_read_points(probe, [group])[0]), ""
     if seen.opaque:
         return None, f"it feeds {', '.join(seen.opaque)}, which is neither a Linear nor a Conv"
     if seen.leaked or moved.leaked or inert(probe.sandbox, name, torch.arange(width)):

@@ -19,7 +19,7 @@ from neoteny.layers.groups import UnitGroup
 from neoteny.wiring.classify import classify
 from neoteny.wiring.declare import declare
 from neoteny.wiring.modules import first_name, unwrap
-from neoteny.wiring.probe import record
+from neoteny.wiring.prepare import prepare
 from neoteny.wiring.sandbox import Sandbox, few_examples
 from neoteny.wiring.wiring import Wiring, WiringError
 
@@ -99,4 +99,5 @@ def find(
         raise TypeError(f"leave_out must be a list of module names; got the string {leave_out!r}.")
     leave_out = [first_name(model, name, "leave_out") for name in leave_out]
     with Sandbox(model, example) as sandbox:
-        return classify(record(sandbox), leave_out, accept=norm == "accept", frozen=frozen)
+        probe, check = prepare(sandbox)
+        return classify(probe, check, leave_out, accept=norm == "accept", frozen=frozen)

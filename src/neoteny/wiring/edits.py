@@ -1,0 +1,85 @@
+"""Edits: weights of unit groups changed for a moment, and restored bit for bit.
+
+`verify.py` zeroes the outgoing weights of some units and changes everything that produces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from neoteny.layers.groups import Port, UnitGroup
+
+
+class Edits:
+    """Changes parameters and statistics of groups; on leaving the context all are as before."""
+
+    def __init__(self, model: nn.Module, groups: Sequence[UnitGroup]) -> None:
+        self.groups = groups
+        ports = [port for group in groups for port in (*group.producers, *group.consumers, *group.norms)]
+        self.modules = {port.module: model.get_submodule(port.module) for port in ports}
+        live = [t for m in self.modules.values() for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
+        self.saved = [(tensor, tensor.detach().clone()) for tensor in live]
+
+    def __enter__(self) -> Edits:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.restore()
+
+    def restore(self) -> None:
+        """Undo all changes."""
+        for tensor, values in self.saved:
+            tensor.data.copy_(values)
+
+    def zero_columns(self, chosen: Sequence[Tensor]) -> None:
+        """Set the consumers' columns of some units to zero."""
+        for group, units in zip(self.groups, chosen, strict=True):
+            for port in group.consumers:
+                _zero_columns(self.modules[port.module], features_of(port, units))
+
+    def change(self, chosen: Sequence[Tensor], signs: Tensor) -> None:
+        """Change everything that produces some units, up or down for each group."""
+        generator = torch.Generator().manual_seed(1)
+        for group, units, sign in zip(self.groups, chosen, signs.tolist(), strict=True):
+            for port in group.producers:
+                _change_rows(self.modules[port.module], features_of(port, units), sign, generator)
+            for port in group.norms:
+                _shift(self.modules[port.module], features_of(port, units), sign)
+
+
+def features_of(port: Port, units: Tensor) -> Tensor:
+    """The features of some units in a resolved port."""
+    return cast(Tensor, port.features)[units].flatten()
+
+
+def _zero_columns(module: nn.Module, columns: Tensor) -> None:
+    weight = cast(Tensor, module.weight).data
+    groups = module.groups if isinstance(module, (nn.Conv1d, nn.Conv2d)) else 1
+    # a column of a grouped convolution feeds only its own group's rows
+    blocks = weight.view(groups, weight.shape[0] // groups, *weight.shape[1:])
+    columns = columns.to(weight.device)
+    blocks[columns // weight.shape[1], :, columns % weight.shape[1]] = 0
+
+
+def _change_rows(module: nn.Module, rows: Tensor, sign: float, generator: torch.Generator) -> None:
+    weight, bias = cast(Tensor, module.weight).data, cast(Tensor | None, module.bias)
+    rows = rows.to(weight.device)
+    # noise as an outer product: one number per weight would take longer than a pass
+    noise = torch.randn((len(rows), *[1] * (weight.dim() - 1)), generator=generator).to(weight)
+    noise = noise * torch.randn((1, *weight.shape[1:]), generator=generator).to(weight)
+    weight[rows] = noise.add_(weight[rows], alpha=sign * 2)
+    if bias is not None:
+        bias.data[rows] = sign * 10
+
+
+def _shift(norm: nn.Module, features: Tensor, sign: float) -> None:
+    for name, shift in (("weight", sign * 3), ("bias", sign * 3), ("running_mean", sign * 3), ("running_var", 3.0)):
+        values = getattr(norm, name, None)
+        if values is not None:
+            moved = values.data.flatten()
+            moved[features.to(moved.device)] += shift
+            values.data.copy_(moved.view_as(values))

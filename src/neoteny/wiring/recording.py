@@ -1,0 +1,222 @@
+"""The recording pass: what every layer returned, in which order layers were called, and what may flow where.
+
+Before this: `sandbox.py`; after it: `probe.py` replays the recording with some units marked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from neoteny.layers.kinds import loose_parameters, watched_modules
+from neoteny.wiring.flow import OUTPUT, Flow
+from neoteny.wiring.sandbox import Forward, Sandbox, leaves, map_tensors
+
+# Reading a parameter's type or shape is not using it.
+_HARMLESS = {"type_as", "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "zeros_like", "ones_like"}
+
+
+class Recording:
+    """One pass of a model in evaluation mode, and the calls of one in training mode.
+
+    Args:
+        sandbox: runs the model.
+        example: the batch to run it on.
+
+    Attributes:
+        watched: every boundary, norm and opaque module with its kind, by name.
+        order: names of the watched modules in the order of their calls.
+        calls: how often each was called.
+        kept: what each returned, call by call.
+        outputs: what the model returned.
+        outside: parameters used outside the forward of the module that owns them, owner -> parameter names.
+        loose: parameters of custom modules, by name.
+        reach: for each layer, opaque module and loose parameter, the places its values may reach; None if not known.
+    """
+
+    def __init__(self, sandbox: Sandbox, example: Any) -> None:
+        self.sandbox = sandbox
+        self.example = example
+        self.watched = watched_modules(sandbox.model)
+        self.loose = loose_parameters(sandbox.model)
+        self.reach: dict[str, set[str]] | None = None
+        flow = Flow()
+        try:
+            with flow:
+                self._record(flow)
+            self.reach = flow.reach
+        except Exception:  # perhaps an operation that cannot be followed: once more without
+            self._record(None)
+        self.calls = Counter(self.order)
+
+    def module(self, name: str) -> nn.Module:
+        """A watched module by name."""
+        return self.watched[name][0]
+
+    def named(self, kind: str) -> list[str]:
+        """Called modules of one kind in the order of their first calls."""
+        return [name for name in dict.fromkeys(self.order) if self.watched[name][1] == kind]
+
+    def listen_in_training(self) -> list[str] | None:
+        """The order of calls in training mode, where `reach` grows by what flows there; None if the model raises.
+
+        Norms pass on their input: BatchNorm would refuse an example of one row.
+        """
+        flow = Flow()
+        try:
+            with flow:
+                order = self._listen(flow)
+        except Exception:
+            flow = None
+            try:
+                order = self._listen(None)
+            except Exception:  # only the order of calls of a pass that works counts
+                return None
+        if flow is None or self.reach is None:
+            self.reach = None
+        else:
+            for name, places in flow.reach.items():
+                self.reach[name] = self.reach.get(name, set()) | places
+        return order
+
+    def _record(self, flow: Flow | None) -> None:
+        self.order: list[str] = []
+        self.kept: dict[str, list[Any]] = defaultdict(list)
+        self.outside: dict[str, set[str]] = defaultdict(set)
+        inside: list[str] = [""]
+
+        def recorder(name: str, module: nn.Module, kind: str) -> Forward:
+            original = module.forward
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                self.order.append(name)
+                inside.append(name)
+                if flow:
+                    flow.arrive(name, [args, kwargs])
+                try:
+                    result = original(*args, **kwargs)
+                finally:
+                    inside.pop()
+                if flow and kind != "norm":
+                    flow.start(name, result, [args, kwargs])
+                self.kept[name].append(map_tensors(lambda tensor: tensor.detach().clone(), result))
+                return result
+
+            return forward
+
+        owners = {
+            id(parameter): (name, key)
+            for name, (module, kind) in self.watched.items()
+            if kind != "opaque"
+            for key, parameter in module.named_parameters(recurse=False)
+        }
+        with _ParameterUse(owners, inside, self.outside):
+            self.outputs = leaves(self._run(recorder, flow, training=False))
+
+    def _listen(self, flow: Flow | None) -> list[str]:
+        order: list[str] = []
+
+        def ear(name: str, module: nn.Module, kind: str) -> Forward:
+            original = module.forward
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                order.append(name)
+                if flow:
+                    flow.arrive(name, [args, kwargs])
+                if kind == "norm":
+                    return (args[0] if args else next(iter(kwargs.values()))).clone()
+                result = original(*args, **kwargs)
+                if flow:
+                    flow.start(name, result, [args, kwargs])
+                return result
+
+            return forward
+
+        self._run(ear, flow, training=True)
+        return order
+
+    def _run(self, fake: Any, flow: Flow | None, *, training: bool) -> Any:
+        fakes = {module: fake(name, module, kind) for name, (module, kind) in self.watched.items()}
+        if flow:
+            for name, parameter in self.loose.items():
+                flow.start(name, parameter)
+        output = self.sandbox.forward(fakes, training=training, example=self.example)
+        if flow:
+            flow.arrive(OUTPUT, output)
+        return output
+
+
+class _ParameterUse(TorchFunctionMode):
+    """Notes parameters that an operation reads while no call of the module that owns them is running."""
+
+    def __init__(self, owners: dict[int, tuple[str, str]], inside: list[str], outside: dict[str, set[str]]) -> None:
+        super().__init__()
+        self.owners, self.inside, self.outside = owners, inside, outside
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if any(isinstance(leaf, Tensor) for leaf in leaves([result])) and name not in _HARMLESS:
+            for position, leaf in enumerate(_flat([args, kwargs])):
+                owner, key = self.owners.get(id(leaf), ("", ""))
+                if key and owner != self.inside[-1] and not (name == "to" and position > 0):
+                    self.outside[owner].add(key)
+        return result
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _flat(item)
+    elif isinstance(value, dict):
+        yield from _flat(list(value.values()))
+    else:
+        yield value
+
+
+def record(sandbox: Sandbox, example: Any) -> Recording:
+    """The recording of a model; errors say what to do about the example."""
+    try:
+        recording = Recording(sandbox, example)
+    except Exception as error:
+        raise ValueError(
+            f"expected an example batch the model accepts; with {_describe(example)} the model raised "
+            f"{type(error).__name__}: {error}: pass an example batch the model accepts (a tensor, a tuple of "
+            "positional or a dict of keyword arguments)."
+        ) from error
+    if not any(isinstance(leaf, Tensor) for leaf in recording.outputs):
+        raise ValueError("expected the model to return at least one tensor; found none in what it returned.")
+    spoilt = [name for name in recording.order if any(_nan_tensor(leaf) for leaf in leaves(recording.kept[name]))]
+    if spoilt or any(_nan_tensor(leaf) for leaf in recording.outputs):
+        broken = [name for name, value in sandbox.model.named_parameters() if not bool(torch.isfinite(value).all())]
+        if broken:
+            raise ValueError(f"expected finite weights; the network has diverged: {', '.join(broken)} are not finite.")
+        where = f" (first in {spoilt[0]})" if spoilt else ""
+        raise ValueError(f"expected finite activations; the model gives NaN on the example{where}: pass another one.")
+    return recording
+
+
+def has_nan(value: Tensor | float) -> bool:
+    """Whether a tensor holds NaN, or a number is it."""
+    if isinstance(value, Tensor):
+        return value.is_floating_point() and bool(torch.isnan(value).any())
+    return bool(value != value)
+
+
+def _nan_tensor(value: Tensor | float) -> bool:
+    return isinstance(value, Tensor) and has_nan(value)
+
+
+def _describe(example: Any) -> str:
+    if isinstance(example, Tensor):
+        return f"a {str(example.dtype).removeprefix('torch.')} tensor of shape {tuple(example.shape)}"
+    if isinstance(example, dict):
+        return "{" + ", ".join(f"{key!r}: {_describe(value)}" for key, value in example.items()) + "}"
+    if isinstance(example, (tuple, list)):
+        return f"a {type(example).__name__} of ({', '.join(map(_describe, example))})"
+    return type(example).__name__

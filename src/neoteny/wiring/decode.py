@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neoteny.layers.kinds import width_out
+from neoteny.wiring.flow import apart
 from neoteny.wiring.probe import Pass, Probe
 
 Hits = dict[str, Tensor]  # sink -> the features that are reached (bool)
@@ -56,19 +57,13 @@ def spread(probe: Probe, bases: Mapping[str, Pass]) -> dict[str, float]:
 
 
 def disjoint(hits: Mapping[str, Hits]) -> list[list[str]]:
-    """The layers in few lists, such that no two of one list reach a common feature."""
-    lists: list[tuple[list[str], Hits]] = []
-    for name, mine in hits.items():
-        for members, taken in lists:
-            if not any(sink in taken and bool((features & taken[sink]).any()) for sink, features in mine.items()):
-                break
-        else:
-            members, taken = [], {}
-            lists.append((members, taken))
-        members.append(name)
-        for sink, features in mine.items():
-            taken[sink] = taken[sink] | features if sink in taken else features
-    return [members for members, _ in lists]
+    """The names in few lists, such that no two of one list reach a common feature."""
+    return apart(hits, lambda one, other: bool(overlap(hits[one], hits[other])))
+
+
+def overlap(left: Hits, right: Hits) -> list[str]:
+    """The modules of which both reach a common feature."""
+    return [sink for sink, features in left.items() if sink in right and bool((features & right[sink]).any())]
 
 
 def _decode(probe: Probe, hits: dict[str, Hits]) -> dict[str, Owners] | None:

@@ -61,8 +61,9 @@ def _zero_columns(module: nn.Module, columns: Tensor) -> None:
     groups = module.groups if isinstance(module, (nn.Conv1d, nn.Conv2d)) else 1
     # a column of a grouped convolution feeds only its own group's rows
     blocks = weight.view(groups, weight.shape[0] // groups, *weight.shape[1:])
-    columns = columns.to(weight.device)
-    blocks[columns // weight.shape[1], :, columns % weight.shape[1]] = 0
+    chosen = torch.zeros(groups, weight.shape[1], dtype=torch.bool)
+    chosen[columns // weight.shape[1], columns % weight.shape[1]] = True
+    blocks.masked_fill_(chosen.view(groups, 1, -1, *[1] * (weight.dim() - 2)).to(weight.device), 0)
 
 
 def _change_rows(module: nn.Module, rows: Tensor, sign: float, generator: torch.Generator) -> None:

@@ -55,6 +55,7 @@ class Evidence:
 
     def gather(self) -> bool:
         """Run the passes; False if the model has no single wiring to find."""
+        self.probe.sandbox.progress.stage = "following units"
         if not self._steady():
             return False
         self._reach(self.probe.named("boundary"))
@@ -119,10 +120,13 @@ class Evidence:
 
     def _each(self, names: list[str], run: Callable[[list[str]], tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:
         """What `run` sees of each source alone. Sources that cannot reach a common place share their passes."""
-        reach, seen = self.probe.recording.reach, {}
-        for together in apart(reach, names):
+        reach = self.probe.recording.reach
+        if reach is None:
+            return {name: run([name]) for name in names}
+        seen: dict[str, tuple[Pass, ...]] = {}
+        for together in apart(names, lambda one, other: not reach[one].isdisjoint(reach[other])):
             passes = run(together)
-            if len(together) == 1 or reach is None:
+            if len(together) == 1:
                 seen[together[0]] = passes
                 continue
             within = set().union(*(reach[name] for name in together))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup, describe_port
 from neoteny.layers.kinds import couples, width_in, width_out
-from neoteny.wiring.decode import Owners, decode, spread
+from neoteny.wiring.decode import Owners, decode, overlap, spread
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.read_point import find_read_points
 from neoteny.wiring.verify import inert
@@ -40,6 +40,7 @@ class Families:
 
     def groups(self) -> list[UnitGroup]:
         """The groups, in the order of the forward pass."""
+        self.probe.sandbox.progress.stage = "telling units apart"
         families = self._families()
         decoded = decode(self.probe, {name: self.evidence.bases[name] for family in families for name in family})
         mixed: dict[str, Owners] = {}
@@ -79,12 +80,12 @@ class Families:
         for name in open_:
             mine = self.evidence.consumers(self.evidence.bases[name])
             for source, seen in self.evidence.foreign.items():
-                if columns := _overlap(mine, seen.hits):
+                if columns := overlap(mine, seen.hits):
                     shared.setdefault(name, f"its columns of {', '.join(columns)} also carry {source}")
             partners: list[str] = []
             for other, seen in self.evidence.bases.items():
                 theirs = self.evidence.consumers(seen)
-                if other == name or not _overlap(mine, theirs):
+                if other == name or not overlap(mine, theirs):
                     continue
                 if _equal(mine, theirs) and other in open_:
                     twins[name].append(other)
@@ -210,7 +211,7 @@ class Families:
         return [
             f"also shaped by parameter {name}, left as it is"
             for name, seen in self.evidence.noted.items()
-            if _overlap(mine, seen.hits)
+            if overlap(mine, seen.hits)
         ]
 
 
@@ -240,10 +241,6 @@ def _features_of(owner: Tensor, rows: Tensor) -> Tensor:
     """The features that belong to some units, unit by unit, ascending within a unit."""
     ordered = torch.argsort(owner, stable=True)
     return ordered[torch.isin(owner[ordered], rows)]
-
-
-def _overlap(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
-    return [sink for sink, features in left.items() if sink in right and bool((features & right[sink]).any())]
 
 
 def _equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:

@@ -1,16 +1,15 @@
 """Flow: which places a layer's values may reach, read off the operations of one pass.
 
 Every operation is taken to carry all of its inputs into all of its outputs, so what is found is at least what is true.
-Two layers that reach no common place cannot disturb each other, and passes of the probe and of the verification treat
+Two layers that reach no common place cannot disturb each other, so passes of the probe and of the verification take
 them together (`evidence.py`, `verify.py`). Where a value leaves torch (`.item()`, `.numpy()`), everything after it may
 depend on it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -19,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from neoteny.wiring.sandbox import leaves
 
+T = TypeVar("T")
 OUTPUT = "the model's output"
 _READS_VALUES = {"numpy", "tolist", "__array__", "__dlpack__"}  # without an operation that could be seen
 
@@ -32,7 +32,7 @@ class Flow(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reach: dict[str, set[str]] = defaultdict(set)
+        self.reach: dict[str, set[str]] = {}
         self._sources: list[str] = []
         self._carried: dict[int, int] = {}  # storage -> bits of the sources whose values it may hold
         self._storages: list[StorageWeakRef] = []  # as long as they live, no other storage gets their number
@@ -50,9 +50,9 @@ class Flow(TorchDispatchMode):
 
     def start(self, source: str, values: Any, given: Any = ()) -> None:
         """From here on `values` are those of a source alone, unless they share memory with what it was `given`."""
-        if source not in self._sources:
+        if source not in self.reach:
             self._sources.append(source)
-        self.reach[source]  # noqa: B018  (a source that reaches nothing is one, too)
+            self.reach[source] = set()
         bit = 1 << self._sources.index(source)
         shared = {_number(tensor) for tensor in _tensors(leaves(given))}
         for tensor in _tensors(leaves(values)):
@@ -106,19 +106,16 @@ class Flow(TorchDispatchMode):
         return bits
 
 
-def apart(reach: dict[str, set[str]] | None, names: Iterable[str]) -> list[list[str]]:
-    """The names in few lists, such that no two of one list reach a common place; one list each if nothing is known."""
-    lists: list[tuple[list[str], set[str]]] = []
-    for name in names:
-        places = {OUTPUT} if reach is None else reach.get(name, {OUTPUT})
-        for members, taken in lists:
-            if reach is not None and taken.isdisjoint(places):
-                members.append(name)
-                taken |= places
-                break
+def apart(items: Iterable[T], clash: Callable[[T, T], bool]) -> list[list[T]]:
+    """The items in few lists, such that no two of one list clash."""
+    lists: list[list[T]] = []
+    for item in items:
+        fitting = next((some for some in lists if not any(clash(item, other) for other in some)), None)
+        if fitting is None:
+            lists.append([item])
         else:
-            lists.append(([name], set(places)))
-    return [members for members, _ in lists]
+            fitting.append(item)
+    return lists
 
 
 class _Escapes(TorchFunctionMode):

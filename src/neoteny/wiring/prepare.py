@@ -2,7 +2,8 @@
 
 The probe needs dozens of passes, and where units go depends on the model's code, not on the size of a batch or of an
 image. So it runs on the first example alone, with the image made smaller, where the model then makes the same calls
-with values of the same rank. The verification runs there, too, and ends on the example that was given.
+with values of the same rank, and every layer may reach the same places. The verification runs there, too, and ends on
+the example that was given, with half of each group's units.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ def prepare(sandbox: Sandbox) -> tuple[Probe, Check]:
 def _reduce(given: Recording) -> Recording | None:
     """The recording of a smaller example on which the model does the same; None if there is none or no need."""
     values = [leaf for kept in given.kept.values() for leaf in leaves(kept) if isinstance(leaf, Tensor)]
-    if sum(leaf.numel() for leaf in values) < _WORTH_REDUCING:
+    if sum(leaf.numel() for leaf in values) < _WORTH_REDUCING or given.reach is None:
         return None
     for example in _smaller(given.example):
         try:
             reduced = record(given.sandbox, example)
         except ValueError:  # the model takes no such example
             continue
-        if reduced.order == given.order and _ranks(reduced) == _ranks(given):
+        if reduced.order == given.order and reduced.reach == given.reach and _ranks(reduced) == _ranks(given):
             return reduced
     return None
 

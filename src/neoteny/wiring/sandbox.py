@@ -22,12 +22,14 @@ from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 
+from neoteny.wiring.progress import Progress
+
 Forward = Callable[..., Any]
 # Objects that a forward pass does not change in place, or that are tracked in another way.
 _CODE = (nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType)
 _NOT_FOLLOWED = (*_CODE, Optimizer, str, bytes, int, float, complex)
 _DEEPEST = 3  # plain objects inside plain objects: a simulator that a module holds is not copied completely
-FEW = 4
+FEW = 2
 """Examples that tracing needs: more than one, for batch norms in training mode."""
 
 
@@ -50,6 +52,7 @@ class Sandbox:
             for value in attributes.values():
                 self._remember(value, seen)
         self._random = _random_states()
+        self.progress = Progress(type(model).__name__)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Sandbox:
@@ -57,6 +60,7 @@ class Sandbox:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.progress.close()
         self._stack.close()
         self.rewind()
         for tensor, saved in self._tensors:
@@ -74,6 +78,7 @@ class Sandbox:
         The pass works on copies of the buffers, so the originals see neither its updates nor a raised version counter.
         """
         copies: dict[int, Tensor] = {}
+        self.progress.tick()
         try:
             self.model.train(training)
             for home, key, tensor in self._places:

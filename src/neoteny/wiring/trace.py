@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import nn
@@ -100,4 +101,5 @@ def find(
     leave_out = [first_name(model, name, "leave_out") for name in leave_out]
     with Sandbox(model, example) as sandbox:
         probe, check = prepare(sandbox)
-        return classify(probe, check, leave_out, accept=norm == "accept", frozen=frozen)
+        wiring = classify(probe, check, leave_out, accept=norm == "accept", frozen=frozen)
+        return replace(wiring, passes=sandbox.progress.passes)

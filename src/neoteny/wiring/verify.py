@@ -12,20 +12,19 @@ hide each other. Where a joint check fails, its groups are checked in smaller se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from neoteny.layers.groups import Port, UnitGroup
-from neoteny.layers.kinds import by_feature, couples, fill_features, watched_modules, width_in, width_out
-from neoteny.wiring.edits import Edits, features_of
+from neoteny.wiring.edits import Edits
+from neoteny.wiring.flow import apart
 from neoteny.wiring.probe import same_leaves
 from neoteny.wiring.recording import Recording
-from neoteny.wiring.sandbox import Forward, Sandbox, leaves, map_tensors
+from neoteny.wiring.sandbox import Sandbox, leaves
+from neoteny.wiring.watch import Watch
 
 Change = tuple[list[Tensor], Tensor]  # units of each group, and the sign of each group's change
 _MOVES = "other layers or the output still move with its units when all their columns are zero"
@@ -37,7 +36,7 @@ class Verifier:
     Args:
         recording: of the model on this example.
         also: a recording on another example; what reaches what there counts, too.
-        brief: only check each unit once, in evaluation mode.
+        brief: only check half of each group's units, once, in evaluation mode.
 
     Attributes:
         ran_in_training: whether every check in training mode could run.
@@ -55,6 +54,7 @@ class Verifier:
         that cannot run the example in training mode (BatchNorm on one row) is checked in evaluation mode alone.
         """
         failures: list[str | None] = [None] * len(groups)
+        self.sandbox.progress.stage = "checking groups"
         for together in self._apart(groups):
             for number, failure in self._narrow(groups, together).items():
                 failures[number] = failure
@@ -74,30 +74,27 @@ class Verifier:
         reaches = [recording.reach for recording in self.recordings if recording.reach is not None]
         if len(reaches) < len(self.recordings):
             return [[number] for number in range(len(groups))]
-        lists: list[tuple[list[int], set[str], set[str]]] = []
-        for number, group in enumerate(groups):
-            places = {place for port in group.producers for reach in reaches for place in reach.get(port.module, ())}
-            beyond = places - {port.module for port in (*group.consumers, *group.norms)}
-            for members, reached, reached_beyond in lists:
-                if beyond.isdisjoint(reached) and reached_beyond.isdisjoint(places):
-                    break
-            else:
-                members, reached, reached_beyond = [], set(), set()
-                lists.append((members, reached, reached_beyond))
-            members.append(number)
-            reached |= places
-            reached_beyond |= beyond
-        return [members for members, _, _ in lists]
+        places = [
+            {place for port in group.producers for reach in reaches for place in reach.get(port.module, ())}
+            for group in groups
+        ]
+        claimed = [{port.module for port in (*group.consumers, *group.norms)} for group in groups]
+
+        def clash(one: int, other: int) -> bool:
+            beyond = (places[one] - claimed[one], places[other] - claimed[other])
+            return not (beyond[0].isdisjoint(places[other]) and beyond[1].isdisjoint(places[one]))
+
+        return apart(range(len(groups)), clash)
 
     def _failure(self, groups: list[UnitGroup]) -> str | None:
         """Why some of these groups are wrong, or None when all pass."""
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(int(self.brief))
         with Edits(self.sandbox.model, groups) as edits:
             for training in (False,) if self.brief else (False, True):
                 shuffled = [torch.randperm(group.units, generator=generator) for group in groups]
                 first = [order[: (len(order) + 1) // 2] for order in shuffled]
                 second = [order[(len(order) + 1) // 2 :] for order in shuffled]
-                for half in (first, second):
+                for half in (first,) if self.brief else (first, second):
                     try:
                         still = self._still(edits, half, self._changes(half, generator, training), training)
                     except Exception as error:
@@ -111,7 +108,7 @@ class Verifier:
         return None
 
     def _changes(self, half: list[Tensor], generator: torch.Generator, training: bool) -> list[Change]:
-        """Every unit with both signs, of which one revives a dead ReLU, and single units; or every unit once."""
+        """All units with both signs, of which one revives a dead ReLU, and single units; or all units once."""
         if training or self.brief:
             return [(half, torch.ones(len(half)))]
         signs = torch.randint(2, (len(half),), generator=generator) * 2.0 - 1
@@ -122,7 +119,7 @@ class Verifier:
         run = partial(self.sandbox.forward, training=training, example=self.example)
         edits.restore()
         edits.zero_columns(zeroed)
-        watch = _Watch(self.sandbox.model, edits.groups, training)
+        watch = Watch(self.sandbox.model, edits.groups, training)
         watch.outputs = leaves(run(watch.recording()))
         for chosen, signs in changes:
             edits.restore()
@@ -132,100 +129,6 @@ class Verifier:
             if watch.moved or watch.waiting or not same_leaves(watch.outputs, leaves(output)):
                 return False
         return True
-
-
-class _Watch:
-    """What every layer was given and returned in one pass, and whether another pass differs where it must not.
-
-    Attributes:
-        outputs: what the model returned in the first pass.
-        moved: whether the second pass differs so far.
-        waiting: calls of the first pass that the second has not made yet.
-    """
-
-    def __init__(self, model: nn.Module, groups: Sequence[UnitGroup], training: bool) -> None:
-        self.groups = groups
-        self.layers = {name: module for name, (module, kind) in watched_modules(model).items() if kind != "norm"}
-        self.norms = {port.module: model.get_submodule(port.module) for group in groups for port in group.norms}
-        self.norms = {name: norm for name, norm in self.norms.items() if couples(norm)}
-        # how many numbers RReLU draws depends on the signs, so its noise would change with the units
-        noisy = [module for module in model.modules() if training and isinstance(module, nn.RReLU)]
-        self.fixed = {module: partial(F.rrelu, lower=module.lower, upper=module.upper) for module in noisy}
-        self.calls: list[tuple[str, list[Tensor | float], list[Tensor | float]]] = []
-        self.kept: dict[str, list[Tensor]] = {}
-        self.outputs: list[Tensor | float] = []
-        self.moved = False
-        self.waiting: list[tuple[str, list[Tensor | float], list[Tensor | float]]] = []
-
-    def recording(self) -> dict[nn.Module, Forward]:
-        """The forwards of the first pass."""
-
-        def layer(name: str, module: nn.Module) -> Forward:
-            original = module.forward
-
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                given = map_tensors(torch.clone, leaves([args, kwargs]))
-                result = original(*args, **kwargs)
-                self.calls.append((name, given, map_tensors(torch.clone, leaves(result))))
-                return result
-
-            return forward
-
-        def norm(name: str, module: nn.Module) -> Forward:
-            original = module.forward
-
-            def forward(*args: Any, **kwargs: Any) -> Tensor:
-                result = original(*args, **kwargs)
-                self.kept.setdefault(name, []).append(result.clone())
-                return result
-
-            return forward
-
-        return self._fakes(layer, norm)
-
-    def comparing(self, chosen: list[Tensor]) -> dict[nn.Module, Forward]:
-        """The forwards of a second pass, in which some units may move.
-
-        A norm that couples units returns what it did before except for the units' own features: where such a norm was
-        accepted, it may move the neighbours.
-        """
-        self.moved, self.waiting = False, self.calls[::-1]
-        ports = [(port, units) for group, units in zip(self.groups, chosen, strict=True) for port in group.producers]
-        rows = _masks(ports, {name: width_out(self.layers[name]) for name in {port.module for port, _ in ports}})
-        ports = [(port, units) for group, units in zip(self.groups, chosen, strict=True) for port in group.consumers]
-        columns = _masks(ports, {name: width_in(self.layers[name]) for name in {port.module for port, _ in ports}})
-        ports = [(port, units) for group, units in zip(self.groups, chosen, strict=True) for port in group.norms]
-        held = {name: iter(values) for name, values in self.kept.items()}
-        own = _masks(
-            [each for each in ports if each[0].module in held], {name: width_in(self.norms[name]) for name in held}
-        )
-
-        def layer(name: str, module: nn.Module) -> Forward:
-            original = module.forward
-
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                before = self.waiting.pop() if self.waiting else ("", [], [])
-                given = leaves([args, kwargs])
-                self.moved |= before[0] != name or _differ(module, before[1], given, columns.get(name))
-                result = original(*args, **kwargs)
-                self.moved |= _differ(module, before[2], leaves(result), rows.get(name))
-                return result
-
-            return forward
-
-        def norm(name: str, module: nn.Module) -> Forward:
-            original = module.forward
-            return lambda *args, **kwargs: fill_features(module, next(held[name]), own[name], original(*args, **kwargs))
-
-        return self._fakes(layer, norm)
-
-    def _fakes(
-        self, layer: Callable[[str, nn.Module], Forward], norm: Callable[[str, nn.Module], Forward]
-    ) -> dict[nn.Module, Forward]:
-        fakes: dict[nn.Module, Forward] = dict(self.fixed)
-        fakes.update({module: layer(name, module) for name, module in self.layers.items()})
-        fakes.update({module: norm(name, module) for name, module in self.norms.items()})
-        return fakes
 
 
 def verify(sandbox: Sandbox, group: UnitGroup) -> str | None:
@@ -244,26 +147,3 @@ def inert(sandbox: Sandbox, name: str, rows: Tensor) -> bool:
             if not same_leaves(baseline, leaves(sandbox.forward())):
                 return False
     return True
-
-
-def _masks(ports: list[tuple[Port, Tensor]], widths: dict[str, int]) -> dict[str, Tensor]:
-    """For each module the features (bool) that some units have in it."""
-    masks = {name: torch.zeros(width, dtype=torch.bool) for name, width in widths.items()}
-    for port, units in ports:
-        masks[port.module][features_of(port, units)] = True
-    return masks
-
-
-def _differ(
-    module: nn.Module, before: list[Tensor | float], now: list[Tensor | float], allowed: Tensor | None
-) -> bool:
-    """Whether a layer was given or returned something else, apart from features that are allowed to move."""
-    if same_leaves(before, now):
-        return False
-    if allowed is None or len(before) != 1 or len(now) != 1:
-        return True
-    left, right = before[0], now[0]
-    if not isinstance(left, Tensor) or not isinstance(right, Tensor) or left.shape != right.shape:
-        return True
-    other = (left != right) & ~(torch.isnan(left) & torch.isnan(right))
-    return bool((by_feature(module, other).any(1).cpu() & ~allowed).any())

@@ -43,6 +43,7 @@ class Wiring:
         refused: layers that could not be understood; `trace` raises if there are any.
         guesses: declarations to start from, for refused layers.
         avoidable: whether it is enough to leave the refused layers out.
+        passes: forward passes that tracing took.
     """
 
     groups: tuple[UnitGroup, ...]
@@ -50,6 +51,7 @@ class Wiring:
     refused: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
     avoidable: bool = True
+    passes: int = field(default=0, compare=False)
 
     def __len__(self) -> int:
         return len(self.groups)

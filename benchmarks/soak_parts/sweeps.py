@@ -16,6 +16,7 @@ from neoteny.cli import main as neoteny
 from neoteny.suite.store.folder import ResultsFolder
 from soak_parts.growth import Growth, Limits, look, sample_points
 
+FILE = "watched.py"
 EXPERIMENT = '''
 """A sweep that is watched while it runs."""
 from neoteny.methods import SGD, ContinualBackprop
@@ -53,7 +54,7 @@ claims = (Claim("changes", "The error changes.", "nowhere", check),)
 def running_sweep(settings: int, tasks: int, examples: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A process that trains the experiment, with a checkpoint every half second; it is ended on leaving."""
     with tempfile.TemporaryDirectory() as place:
-        file, folder = Path(place, "watched.py"), Path(place, "results")
+        file, folder = Path(place, FILE), Path(place, "results")
         text = EXPERIMENT.lstrip()
         for name, value in {"SETTINGS": settings, "TASKS": tasks, "EXAMPLES": examples}.items():
             text = text.replace(name, str(value))
@@ -115,13 +116,15 @@ def reports(iterations: int) -> Growth:
         def act() -> None:
             nonlocal live
             live += process.poll() is None
-            for command in (["report", "--so-far"], ["claims", "--so-far"], ["status"]):
+            with_file = [str(folder), str(folder.with_name(FILE)), "--so-far"]
+            for command in (["report", *with_file], ["claims", *with_file], ["status", str(folder)]):
                 told = io.StringIO()
                 with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-                    code = neoteny([command[0], str(folder), *command[1:]])
+                    code = neoteny(command)
                 if code:
                     growth.faults.append(f"{command[0]} {len(seen)}: {told.getvalue().strip()}")
-            if not (folder / "report.html").read_text().rstrip().endswith("</html>"):
+            page = folder / "report.html"
+            if not page.exists() or not page.read_text().rstrip().endswith("</html>"):
                 growth.faults.append(f"report {len(seen)} is cut short")
             seen.append(finished_tasks(folder))
 

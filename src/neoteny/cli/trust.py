@@ -52,8 +52,8 @@ def find_experiment(results: ResultsFolder, file: Path | None = None, trust: boo
 
 
 def is_ours(results: ResultsFolder) -> bool:
-    """Whether a folder is of an experiment of the package."""
-    return results.about["experiment"] in (*NAMES, *VARIANTS) and DIGEST not in results.about
+    """Whether a folder is of an experiment of the package: by its name, which no user's file may have."""
+    return results.about["experiment"] in (*NAMES, *VARIANTS)
 
 
 def _check_digest(results: ResultsFolder, code: UserCode) -> None:

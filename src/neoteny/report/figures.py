@@ -17,6 +17,7 @@ from neoteny.report.axes import Drawable, prepare, share_caption
 from neoteny.report.chart import Chart
 from neoteny.report.palette import Look, choose_looks
 from neoteny.suite.store.files import write_atomically
+from neoteny.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 200
 MOST_COLUMNS = 3
+_LONGEST = 2000
+"""Signs of one text; no figure has room for more."""
 _DASHES = {"solid": "-", "dash": (0, (5, 2.4)), "dot": (0, (1.1, 1.8)), "dashdot": (0, (5, 2, 1, 2))}
 _INK, _SOFT, _GRID = "#1a1e26", "#5a6372", "#e6e9ee"
 
@@ -176,5 +179,5 @@ def _slug(chart: Chart) -> str:
 
 
 def _plain(text: str) -> str:
-    """A dollar would start a formula, an underscore in front would hide a name from the legend."""
-    return ("\u200b" if text.startswith("_") else "") + text.replace("$", r"\$")
+    """A dollar would start a formula, an underscore in front would hide a name from the legend; fonts lack the rest."""
+    return ("\u200b" if text.startswith("_") else "") + printable(text[:_LONGEST]).replace("$", r"\$")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -15,22 +14,6 @@ from neoteny.cli import parser as cli
 from neoteny.experiments import ExperimentError
 from neoteny.suite.store.results import Results
 from support.suite import write_experiment
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of small.py with its results in out/; do not change it."""
-    folder = tmp_path_factory.mktemp("trained")
-    experiment = write_experiment(folder / "small.py", tasks=2, examples=20)
-    options = ("--out", str(folder / "out"), "--jobs", "1", "--kernel", "reference")
-    assert cli.main(["run", str(experiment), *options]) == 0
-    return folder
-
-
-@pytest.fixture
-def out(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the results."""
-    return Path(shutil.copytree(trained / "out", tmp_path / "out"))
 
 
 def write(folder: Path, before: str = "", after: str = "", **inside: str) -> Path:

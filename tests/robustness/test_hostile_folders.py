@@ -139,21 +139,21 @@ def test_no_command_runs_anything_of_a_folder_even_inside_it(hostile: Path, mark
         shutil.copyfile(hostile / "experiment.py", hostile / name / "mnist-width-laptop" / "experiment.py")
     (hostile / "docs").mkdir()
     (hostile / "docs" / "results.md").write_text("<!-- claims: begin -->\n<!-- claims: end -->\n")
-    for part in hostile.glob("parts/*"):
-        part.unlink()  # `run` has to look at the checkpoints
+    for part in sorted(hostile.glob("parts/*"))[:2]:
+        part.unlink()  # `run` has to look at the checkpoints of a stack
     again = RunOptions(str(trained / "small.py"), out=hostile, jobs=1, kernel="reference")
     commands: dict[str, list[list[str]]] = {
         "list": [["list"]],
         "status": [["status", "."], ["status", "evidence/mnist-width-laptop"]],
-        "report": [["report", "."], ["report", "results/mnist-width-laptop"], ["report", ".", "--so-far"]],
+        "report": [["report", "."], ["report", ".", "--so-far"]],
         "claims": [["claims", "."], ["claims", "evidence/mnist-width-laptop"], ["claims", ".", "--tasks", "1"]],
         "data": [["data", "list", "--data", "."]],
         "work": [["work", again.to_json(), "1"]],
         "run": [
-            ["run", "scr-utilities", "--scale", "smoke", "--out", "."],
-            ["run", *again.command(hostile).split()[2:]],
+            ["run", "scr-utilities", "--kernel", "reference", "--out", "."],
+            ["run", *again.command(hostile).split()[2:], "--jobs", "1"],
         ],
-        "publish": [["publish", "--no-figures"], ["publish", "--keep", "mnist-width-laptop", "--no-figures"]],
+        "publish": [["publish", "--keep", "mnist-width-laptop", "--no-figures"]],
     }
     assert set(commands) == {*find_commands(), "publish"}, "a new command needs a line here"
     asked = [each for group in commands.values() for each in group]
@@ -163,7 +163,14 @@ def test_no_command_runs_anything_of_a_folder_even_inside_it(hostile: Path, mark
     said = done.stdout + done.stderr
     statuses = [tuple(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("status ")]
     assert [name for name, _ in statuses] == [each[0] for each in asked], said
-    assert {name for name, status in statuses if status == "0"} >= {"list", "status", "claims", "data", "publish"}, said
+    assert {name for name, status in statuses if status == "0"} >= {
+        "list",
+        "status",
+        "report",
+        "claims",
+        "data",
+        "publish",
+    }, said
     assert "Traceback" not in said
     assert not marker.exists(), said
 

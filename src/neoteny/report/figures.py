@@ -132,8 +132,8 @@ def _draw_panel(panel: Axes, drawable: Drawable, looks: Sequence[Look]) -> None:
         style: dict[str, Any] = {"color": colour, "linestyle": _DASHES[look.dash], "label": _plain(series.name)}
         points = "o" if chart.markers or sum(map(math.isfinite, series.y)) == 1 else ""
         if chart.markers and len(series.low):
-            below = [y - low for y, low in zip(series.y, series.low, strict=True)]
-            above = [high - y for y, high in zip(series.y, series.high, strict=True)]
+            below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
+            above = [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]
             panel.errorbar(
                 series.x, series.y, yerr=[below, above], marker="o", markersize=4, capsize=2.5, linewidth=1.6, **style
             )

@@ -81,7 +81,7 @@ def _read_analysis(results: Results, part: Part, may_be_empty: bool) -> tuple[An
     frame = results.frame()
     if not may_be_empty:
         _refuse_empty(results, frame, part)
-    saved = read_saved(root)
+    saved = read_saved(root, results.sealed)
     if saved is None:
         raise StoreError(
             f"The figures and claims of {root} are made by a file of its own, which is not run unless you say so, and "

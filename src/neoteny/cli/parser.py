@@ -46,6 +46,7 @@ class RunOptions:
         jobs: processes; None: one per core on a CPU, one on a GPU.
         data: where data is; None: $NEOTENY_DATA, then the cache.
         checkpoint_seconds: time between checkpoints of a stack.
+        repair: whether damaged parts are moved away and their runs trained again.
     """
 
     experiment: str
@@ -58,6 +59,7 @@ class RunOptions:
     jobs: int | None = None
     data: Path | None = None
     checkpoint_seconds: float = 60.0
+    repair: bool = False
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -65,10 +67,10 @@ class RunOptions:
         return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "experiment"}
 
     def command(self, root: Path) -> str:
-        """The command that continues this one in the folder `root`; --jobs is left to whoever continues."""
+        """The command that continues this one in the folder `root`; --jobs and --repair are left to the person."""
         words = ["neoteny", "run", self.experiment, "--scale", self.scale, "--out", str(root)]
         for name, default in self.defaults().items():
-            if name not in ("scale", "out", "jobs") and getattr(self, name) != default:
+            if name not in ("scale", "out", "jobs", "repair") and getattr(self, name) != default:
                 words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
         return shlex.join(words)
 
@@ -191,6 +193,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--data", type=Path, metavar="DIR", help="where data is (default: $NEOTENY_DATA, then the cache)")
     run.add_argument(
         "--checkpoint-seconds", type=_seconds, metavar="S", help="time between checkpoints (default: %(default)g)"
+    )
+    run.add_argument(
+        "--repair", action="store_true", help="move damaged parts to DIR/damaged and train their runs again"
     )
 
 

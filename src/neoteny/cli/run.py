@@ -26,7 +26,7 @@ from neoteny.suite.progress import Display
 from neoteny.suite.session import Job, Notify
 from neoteny.suite.stacks import Run, remaining_stacks, runs_of
 from neoteny.suite.stopping import StopFlag
-from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.store.errors import Damaged, Stopped, StoreError
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Sweep
 from neoteny.suite.worker import Worker
@@ -139,7 +139,7 @@ class Launch:
 
     def _run_processes(self, jobs: int, stop: StopFlag, display: Display) -> list[str]:
         """Let several processes share the stacks; returns what failed."""
-        options = dataclasses.replace(self.options, out=self.results.root)
+        options = dataclasses.replace(self.options, out=self.results.root, repair=False)
         failures, notes = run_workers(["work", options.to_json(), str(_threads(jobs))], jobs, stop)
         plan = self.results.plan()
         if failures and not plan["more"] and self.results.finished_runs().issuperset(plan["runs"]):
@@ -166,7 +166,7 @@ class Launch:
         if self.sweep.selection is not None:
             each, count = " and ".join(self.sweep.selection.by), self.sweep.selection.more_runs
             more = f"Then the best setting of each {each} gets {count} more runs."
-        path, before = self.experiment.path, self.results.plan()
+        path, before = self.experiment.path, self._read_plan()
         settings = self._settings(set(before["settings"]))
         planned = dict.fromkeys([*self._still_wanted(before, settings), *(run.run_id for run in self.wanted)])
         self.results.write_plan(
@@ -185,6 +185,14 @@ class Launch:
                 f"{len(others)} finished runs in {self.results.root} have settings that the experiment no longer has, "
                 "or were trained by another backend (see --kernel); they are kept, and reports leave them out."
             )
+
+    def _read_plan(self) -> dict[str, Any]:
+        """The plan of an earlier command; empty if it is damaged, as it is written again now."""
+        try:
+            return self.results.plan()
+        except Damaged as error:
+            log(f"{error.path} is damaged: {error.reason}. It is written again.")
+            return self.results.empty_plan()
 
     def _settings(self, before: set[str]) -> set[str]:
         """The digests of the settings that count.
@@ -246,7 +254,8 @@ def prepare(options: RunOptions) -> Launch:
     root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
     sweep = _keep_methods(sweep, options.methods)
     wanted = runs_of(sweep, sweep.settings, kernel)
-    results = Results.create(root, about, experiment.code.source if experiment.code else None)
+    source = experiment.code.source if experiment.code else None
+    results = Results.create(root, about, source, options.repair)
     return Launch(options, experiment, sweep, results, streams, device, kernel, wanted, every)
 
 

@@ -143,6 +143,7 @@ def _facts(results: Results) -> dict[str, str]:
     }
     if results.about["data"]:
         facts["Data"] = results.about["data"]
+    facts["Checksums"] = results.describe_missing_checksums(parts)
     return {name: text for name, text in facts.items() if text}  # where nothing has finished there is no machine
 
 

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from neoteny.cli.parser import SCALES, RunOptions
 from neoteny.experiments import NAMES, VARIANTS, Experiment, UserCode, load, load_file
-from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.folder import ResultsFolder
+from neoteny.suite.store.errors import Damaged, StoreError
+from neoteny.suite.store.folder import EXPERIMENT_DIGEST, ResultsFolder
 
 COPY = "experiment.py"
-DIGEST = "experiment_sha256"
-"""The key in experiment.json: the SHA-256 of a user's experiment file."""
+DIGEST = EXPERIMENT_DIGEST
 
 
 def find_experiment(results: ResultsFolder, file: Path | None = None, trust: bool = False) -> Experiment | None:
@@ -46,9 +45,10 @@ def find_experiment(results: ResultsFolder, file: Path | None = None, trust: boo
         return load(name)
     if not trust:
         return None
-    if not (root / COPY).is_file():
+    copied = results.find_source()
+    if copied is None:
         raise StoreError(f"{root} has no {COPY} to run. Give the experiment's file: `neoteny report {root} FILE.py`.")
-    return load_file(UserCode.read(root / COPY, results.plan()["folder"]), name)
+    return load_file(UserCode.read(copied, results.plan()["folder"]), name)
 
 
 def is_ours(results: ResultsFolder) -> bool:
@@ -79,7 +79,10 @@ def command_to_continue(results: ResultsFolder) -> str:
 
     It is made again from the options in that text, so that it can hold nothing else.
     """
-    found = RunOptions.from_command(results.plan()["command"])
+    try:
+        found = RunOptions.from_command(results.plan()["command"])
+    except Damaged:  # `status` names it
+        found = None
     if is_ours(results):
         name, scale = results.about["experiment"], results.about["scale"]
         found = dataclasses.replace(found or RunOptions(name), experiment=name, scale=scale)

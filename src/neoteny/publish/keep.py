@@ -15,7 +15,8 @@ from typing import Any
 
 from neoteny.publish.entries import Entry
 from neoteny.publish.summary import Summary, read_summary, summarise, write_summary
-from neoteny.suite.store.files import read_json, write_json
+from neoteny.suite.store.documents import write_document
+from neoteny.suite.store.files import read_json
 from neoteny.suite.store.results import Results
 
 LARGEST_WHOLE = 2_000_000
@@ -97,7 +98,7 @@ def measure(folder: Path) -> int:
 def _copy(results: Results, to: Path, command: str) -> None:
     """Copy what counts: no checkpoints, locks or report, and of progress that of unfinished runs with results."""
     shutil.copyfile(results.root / "experiment.json", to / "experiment.json")
-    write_json(to / "plan.json", {**results.plan(), "command": command, "folder": ""})
+    write_document(to / "plan.json", {**results.plan(), "command": command, "folder": ""})
     for tables, about in TABLES.items():
         for table in sorted((results.root / tables).glob("[0-9a-f]*.parquet")):
             described = results.root / about / f"{table.stem}.json"

@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 from neoteny.report.chart import Chart, Series
 from neoteny.report.claim import Coverage, Outcome, Unchecked, Verdict
-from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.files import hold_lock, read_json, write_json
+from neoteny.suite.store.documents import read_document, write_document
+from neoteny.suite.store.errors import Damaged
+from neoteny.suite.store.files import hold_lock
+from neoteny.suite.store.shapes import ANALYSIS
 
 T = TypeVar("T")
 FILE = "analysis.json"
@@ -75,31 +77,30 @@ def save_analysis(folder: Path, analysis: Analysis, runs: int, sha256: str) -> N
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     content = {"format": FORMAT, "when": now, "runs": runs, "sha256": sha256, **_to_json(analysis)}
     with hold_lock(folder / "locks" / "analysis.lock"):
-        write_json(folder / FILE, content)
+        write_document(folder / FILE, content)
 
 
-def read_saved(folder: Path) -> Saved | None:
+def read_saved(folder: Path, must_be_sealed: bool = True) -> Saved | None:
     """The analysis that was saved in a results folder, or None.
 
+    Args:
+        folder: where.
+        must_be_sealed: whether it must have a checksum; see `ResultsFolder.sealed`.
+
     Raises:
-        StoreError: it is there and is not one.
+        Damaged: it is there and is not one.
     """
     path = folder / FILE
     if not path.exists():
         return None
-    content = read_json(path)
+    content = read_document(path, ANALYSIS, must_be_sealed)
     try:
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"it is not of format {FORMAT}")
-        runs = content["runs"]
-        if not isinstance(runs, int):
-            raise TypeError(f"runs is {runs!r:.80}")
-        return Saved(_from_json(content), _text(content["when"]), runs, _text(content["sha256"]))
+        if content["format"] != FORMAT:
+            raise ValueError(f"it is of format {content['format']}, not {FORMAT}")
+        return Saved(_from_json(content), content["when"], content["runs"], content["sha256"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise StoreError(
-            f"{path} is not a saved analysis ({type(error).__name__}: {error}). Move it away; `neoteny run` with the "
-            "experiment's file writes it again."
-        ) from error
+        reason = f"it is not a saved analysis ({type(error).__name__}: {error})"
+        raise Damaged(path, reason, ANALYSIS.remedy) from error
 
 
 def _to_json(analysis: Analysis) -> dict[str, Any]:

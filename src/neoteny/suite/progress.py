@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from neoteny.suite.store.folder import ResultsFolder
+from neoteny.suite.store.errors import Damaged
+from neoteny.suite.store.folder import ResultsFolder, runs_in
 from neoteny.text import printable, render
 
 REFRESH_SECONDS = 0.5
@@ -143,32 +144,39 @@ class Display:
 
 
 def status_text(results: ResultsFolder, command: str = "") -> str:
-    """The text of `neoteny status`: what is finished, running, failed and left, and the time to go.
+    """The text of `neoteny status`: what is finished, running, failed, left and damaged, and the time to go.
 
     Args:
         results: the folder.
         command: that continues it; "" where none is known.
     """
-    entries = results.progress()
-    finished = results.finished_runs()
+    entries, damaged = results.check_progress()
+    parts, damaged_parts = results.check_parts()
+    damaged += results.find_damage()
+    try:
+        plan = results.plan()
+    except Damaged as error:
+        plan = results.empty_plan()
+        damaged.append(error)
+    finished = runs_in(parts)
     rows, seconds = [], 0.0
     entries = {
         key: entry
         for key, entry in entries.items()
         if results.is_finished(key) or (entry["state"] != "split" and not finished.issuperset(entry["runs"]))
     }  # the runs of the others were finished in other stacks
+    states = {key: _state(results, key, entry) for key, entry in entries.items()}
+    states.update((error.path.stem, "damaged") for error in damaged_parts if error.path.stem in entries)
     for key, entry in entries.items():
-        state = _state(results, key, entry)
-        if state == "running" and entry["updates_per_second"] > 0:
+        if states[key] == "running" and entry["updates_per_second"] > 0:
             seconds = max(seconds, (entry["total_updates"] - entry["updates"]) / entry["updates_per_second"])
-        rows.append([entry["name"], state, str(len(entry["runs"])), describe_progress({**entry, "state": state})])
-    plan = results.plan()
+        described = describe_progress({**entry, "state": states[key]})
+        rows.append([entry["name"], states[key], str(len(entry["runs"])), described])
     left = [run_id for run_id in plan["runs"] if run_id not in finished]
-    begun = {run_id for key, entry in entries.items() if not results.is_finished(key) for run_id in entry["runs"]}
+    begun = {run_id for key, entry in entries.items() if states[key] != "finished" for run_id in entry["runs"]}
     lines = [f"{results.about['experiment']}, scale {results.about['scale']}, in {results.root}"]
     if rows:
         lines += ["", render(["stack", "state", "runs", "progress"], rows)]
-    others = len(results.other_runs())
     waiting = len([run_id for run_id in left if run_id not in begun])
     lines += [
         "",
@@ -178,6 +186,7 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
         lines.append(plan["more"])
     if plan["left_out"]:
         lines.append(f"Left for later by --methods: {', '.join(plan['left_out'])}.")
+    others = len(results.other_runs(parts, plan))
     if others:
         lines.append(
             f"{others} finished runs have settings that the experiment no longer has, or were trained by another "
@@ -186,11 +195,11 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
     if seconds:
         lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")
     lines += [f"diverged: {shorten(each['diverged_runs'])}" for each in entries.values() if each.get("diverged_runs")]
-    for key, entry in entries.items():
-        if _state(results, key, entry) == "failed":
-            lines.append(f"failed: {entry.get('error', 'unknown error')}")
+    lines += [f"failed: {entries[key].get('error', 'unknown error')}" for key in entries if states[key] == "failed"]
     if (left or plan["more"]) and not any(results.is_running(key) for key in entries):
         lines.append(f"Nothing is running. `{command}` continues." if command else "Nothing is running.")
+    lines += [*map(str, damaged), *([str(results.refuse(damaged_parts))] if damaged_parts else [])]
+    lines += filter(None, [results.describe_missing_checksums(parts)])
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ which keeps what it gives.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -106,7 +107,15 @@ class Session:
                 "another folder with --out."
             )
         torch.set_num_threads(state["threads"])
-        self._training.load_state_dict(state["training"])
+        try:
+            self._training.load_state_dict(state["training"])
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise StoreError(
+                f"its checkpoint does not fit this experiment ({type(error).__name__}: {error}). Move "
+                f"{self._checkpoints.folder} away to start the stack from its beginning."
+            ) from error
         self._seconds, self._resumed = state["seconds"], state["resumed"] + 1
 
     def _pause(self) -> None:
@@ -158,7 +167,7 @@ class Session:
             "task": training.task,
             "updates": training.updates,
             "updates_per_second": rate,
-            "latest": None if latest is None or latest[1] != latest[1] else latest,
+            "latest": latest if latest is not None and math.isfinite(latest[1]) else None,
             "seconds": self._elapsed(),
             "resumed_at": self._first_update,
             "diverged": int((training.diverged_at >= 0).sum()),

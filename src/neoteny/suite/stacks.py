@@ -120,8 +120,8 @@ def remaining_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[Pl
     finished = results.finished_runs()
     begun = []
     for stack_id, entry in results.progress().items():
-        if entry["state"] in ("finished", "split") or results.is_finished(stack_id):
-            continue
+        if entry["state"] == "split" or results.is_finished(stack_id):
+            continue  # a stack whose results were moved away is trained with the same members again
         if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
             results.checkpoints(stack_id).clear()
         else:

@@ -13,6 +13,7 @@ import pytest
 
 from neoteny import experiments
 from neoteny.cli import parser as cli
+from neoteny.suite.store.documents import write_document
 from neoteny.suite.sweep import SCALES
 from support.suite import write_experiment
 
@@ -156,7 +157,7 @@ def test_a_folder_of_another_version_or_experiment_is_refused_and_not_changed(
     out = tmp_path / "out"
     shutil.copytree(finished / "out", out)
     about = json.loads((out / "experiment.json").read_text())
-    (out / "experiment.json").write_text(json.dumps({**about, key: value}))
+    write_document(out / "experiment.json", {**about, key: value})
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert message in complaint(capsys, "run", finished / "small.py", "--out", out, "--jobs", "1")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before

@@ -193,7 +193,7 @@ def test_a_damaged_table_of_an_unfinished_stack_is_named_and_harms_nothing_else(
     assert run(experiment, *SLOW, "--out", out, looks=1 + 1) == 130
     (path,) = out.glob("unfinished/*")
     path.write_bytes(path.read_bytes()[:100])
-    assert f"{path} cannot be read" in complaint(capsys, "claims", out, experiment, "--so-far")
+    assert f"{path} is damaged: its checksum" in complaint(capsys, "claims", out, experiment, "--so-far")
     assert Results.open(out).frame().empty
     assert run(experiment, *SLOW, "--out", out) == 0
     assert len(Results.open(out).frame(so_far=True)) > 0

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class StoreError(RuntimeError):
     """The results folder cannot be used: of another experiment or version, not writable, full, or broken."""
+
+
+class Damaged(StoreError):
+    """A file of a results folder is not what was written.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it, as the end of "it is damaged: ...".
+        remedy: what to do, a sentence.
+    """
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(f"{path} is damaged: {reason}. {remedy}")
+        self.path, self.reason = path, reason
 
 
 class Stopped(RuntimeError):

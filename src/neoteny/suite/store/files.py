@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +24,9 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any], durable: bool
     A reader sees the old file or the new one, never a half. The temporary name starts with a dot and is the same for
     every attempt, so that what a killed process left behind is overwritten, not collected; two writers of one path must
     hold a lock. `durable=False` leaves the flushing to the system, for files that are only looked at.
+
+    What has the temporary name is removed first and never followed: in a folder from elsewhere it may be a link to
+    another file. The folder itself may be a link, for example to a larger disk.
 
     Raises:
         StoreError: the disk is full or the folder not writable; the old file is as it was.
@@ -84,6 +87,30 @@ def read_file(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         return file.read()
+
+
+def set_aside(root: Path, files: Iterable[Path], copy: bool = False) -> None:
+    """Move files of a results folder to `damaged/`, or copy them; what is there already is never overwritten.
+
+    Raises:
+        StoreError: one cannot be moved.
+    """
+    target = root / "damaged"
+    for path in files:
+        try:
+            target.mkdir(exist_ok=True)
+            number, free = 1, target / path.name
+            while os.path.lexists(free):
+                number += 1
+                free = target / f"{path.stem}-{number}{path.suffix}"
+            if copy:
+                free.write_bytes(read_file(path))
+            else:
+                path.rename(free)
+        except FileNotFoundError:
+            continue  # it is gone already
+        except OSError as error:
+            raise StoreError(f"{path} cannot be moved to {target} ({error.strerror or error}).") from error
 
 
 def read_json(path: Path) -> Any:
@@ -174,4 +201,6 @@ def _explain(path: Path, error: OSError) -> str:
             f"No space left to write {path}. Nothing that was finished is lost: free some space and repeat the "
             "command; it continues from the last checkpoint."
         )
+    if error.errno == errno.ELOOP:
+        return f"{path} is a symbolic link, which is not followed for writing. Remove it and repeat the command."
     return f"{path} cannot be written ({error.strerror or error}). Choose another folder with --out, or fix this one."

@@ -1,21 +1,35 @@
-"""A results folder as its JSON files show it: what was planned, what is finished, what is running.
+"""A results folder as its files show it: what was planned, what is finished, what is running, what is damaged.
 
 `neoteny status` reads no more than this, so nothing heavy is imported here; `results` adds the tables and the writing.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
-from functools import cached_property
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from neoteny.suite.identity import setting_digest
-from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.files import is_locked, read_json
+from neoteny.suite.identity import digest, setting_digest
+from neoteny.suite.store.documents import parse_document, read_document, remove_trailer, sha256
+from neoteny.suite.store.errors import Damaged, StoreError
+from neoteny.suite.store.files import is_locked, read_file
+from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN, PROGRESS
 
-FOLDER_FORMAT = 1
+FOLDER_FORMAT = 2
+"""Of new folders: every file has a checksum. In folders of format 1 those that this version writes have one."""
+UNSEALED_FORMAT = 1
+EXPERIMENT_DIGEST = "experiment_sha256"
+"""The field of experiment.json with the SHA-256 of a user's experiment file."""
+IDENTITY = ("experiment", "scale", "results_version", "data")
+"""The fields of experiment.json in which all that is in a folder must agree."""
+_EMPTY_PLAN = {"runs": [], "settings": [], "left_out": [], "more": "", "command": "neoteny run", "folder": ""}
+_SOURCE_REMEDY = "Repeat the folder's `neoteny run` command: it writes the file again."
+UNFINISHED_REMEDY = "Move it away; the stack's next checkpoint writes it again."
+_WRITER_SECONDS = 0.05
+"""Files that belong together are replaced one after the other; a reader that came between looks again after this."""
 
 
 class ResultsFolder:
@@ -32,13 +46,9 @@ class ResultsFolder:
             raise StoreError(
                 f"{root} is not a results folder: expected {path}. `neoteny run NAME --out {root}` makes one."
             )
-        found = read_json(path)
-        if found.get("format") != FOLDER_FORMAT:
-            raise StoreError(
-                f"{root} is of folder format {found.get('format')}, this version of neoteny reads format "
-                f"{FOLDER_FORMAT}. Read it with neoteny {found.get('versions', {}).get('neoteny', 'that wrote it')}."
-            )
-        return cls(root)
+        folder = cls(root)
+        _ = folder.about  # is checked
+        return folder
 
     def refuse_links(self) -> None:
         """Refuse a folder in which a folder is a link, before anything is written: that would land elsewhere."""
@@ -51,18 +61,90 @@ class ResultsFolder:
                         "itself, or choose another results folder."
                     )
 
-    @cached_property
+    @functools.cached_property
     def about(self) -> dict[str, Any]:
         """What is in experiment.json."""
-        return read_json(self.root / "experiment.json")
+        return self.read_about()
+
+    def read_about(self) -> dict[str, Any]:
+        """What is in experiment.json now."""
+        path = self.root / "experiment.json"
+        found, sealed = parse_document(path, EXPERIMENT)
+        number = found.get("format")
+        if number not in (UNSEALED_FORMAT, FOLDER_FORMAT) or isinstance(number, (bool, float)):
+            versions = found.get("versions")
+            writer = versions.get("neoteny") if isinstance(versions, dict) else None
+            raise StoreError(
+                f"{self.root} is of folder format {number!r:.60}, this version of neoteny reads formats "
+                f"{UNSEALED_FORMAT} and {FOLDER_FORMAT}. Read it with neoteny {writer or 'that wrote it'!s:.60}."
+            )
+        if number == FOLDER_FORMAT and not sealed:
+            raise Damaged(path, "its checksum is missing", EXPERIMENT.remedy)
+        fault = EXPERIMENT.misfit(found, number == FOLDER_FORMAT)
+        if fault:
+            raise Damaged(path, fault, EXPERIMENT.remedy)
+        return {"results_version": None, "data": "", "configuration": {}, "versions": {}, **found}
+
+    @property
+    def sealed(self) -> bool:
+        """Whether every file must have a checksum; so in all folders but those that an earlier version began."""
+        return self.about["format"] != UNSEALED_FORMAT
 
     def plan(self) -> dict[str, Any]:
-        """The contents of plan.json, what the last `run` set out to do; empty if it cannot be read."""
-        nothing = {"runs": [], "settings": [], "left_out": [], "more": "", "command": "neoteny run", "folder": ""}
+        """The contents of plan.json, what the last `run` set out to do; empty if nothing was planned yet.
+
+        Raises:
+            Damaged: it is not what was written, or is missing though runs are finished.
+        """
+        path = self.root / "plan.json"
         try:
-            return {**nothing, **read_json(self.root / "plan.json")}
-        except StoreError:
-            return nothing
+            return {**_EMPTY_PLAN, **read_document(path, PLAN, self.sealed)}
+        except FileNotFoundError:
+            if self.sealed and self._tables():
+                raise Damaged(path, "it is missing", PLAN.remedy) from None
+            return self.empty_plan()
+
+    @staticmethod
+    def empty_plan() -> dict[str, Any]:
+        """A plan of nothing."""
+        return {**_EMPTY_PLAN}
+
+    def find_source(self) -> Path | None:
+        """The copy of the user's experiment file, checked; None where the experiment is the package's.
+
+        Raises:
+            Damaged: it is not the file that experiment.json is about.
+        """
+        path = self.root / "experiment.py"
+        about = self.about
+        for again in (True, False):
+            expected = about.get(EXPERIMENT_DIGEST)
+            if expected is None:
+                return path if not self.sealed and path.exists() else None
+            if path.is_file() and sha256(read_file(path)) == expected:
+                return path
+            if again:
+                time.sleep(_WRITER_SECONDS)
+                about = self.read_about()
+        reason = "its checksum differs from the one in experiment.json" if path.exists() else "it is missing"
+        raise Damaged(path, reason, _SOURCE_REMEDY)
+
+    def find_damage(self) -> list[Damaged]:
+        """What is wrong with experiment.py, analysis.json and the tables of unfinished stacks."""
+        analysis = functools.partial(read_document, self.root / "analysis.json", ANALYSIS, self.sealed)
+        checks: list[Callable[[], Any]] = [self.find_source, analysis]
+        checks += [functools.partial(self.read_unfinished, path) for path in self.unfinished_tables()]
+        damaged: list[Damaged] = []
+        for check in checks:
+            try:
+                check()
+            except FileNotFoundError:
+                continue
+            except Damaged as error:
+                damaged.append(error)
+        return damaged
+
+    # Stacks
 
     def is_running(self, stack_id: str) -> bool:
         """Whether some process trains the stack now."""
@@ -73,29 +155,158 @@ class ResultsFolder:
         path = self.root / "parts" / f"{stack_id}.parquet"
         return path.exists() and path.with_suffix(".json").exists()
 
-    def finished_runs(self) -> set[str]:
-        """Ids of all runs whose results are there."""
-        return {run["run_id"] for part in self.parts() for run in part["runs"]}
-
     def progress(self) -> dict[str, dict[str, Any]]:
-        """How far each begun stack is; files that cannot be read are skipped, since nothing depends on them."""
-        found = {}
+        """How far each begun stack is; files that are damaged are skipped, since nothing depends on them."""
+        return self.check_progress()[0]
+
+    def check_progress(self) -> tuple[dict[str, dict[str, Any]], list[Damaged]]:
+        """How far each begun stack is, and the damaged files."""
+        found, damaged = {}, []
         for path in sorted((self.root / "progress").glob("[0-9a-f]*.json")):
-            with contextlib.suppress(StoreError):
-                found[path.stem] = read_json(path)
-        return found
+            try:
+                entry = read_document(path, PROGRESS, self.sealed)
+                if digest(entry["runs"]) != path.stem:
+                    raise Damaged(path, "it is of another stack", PROGRESS.remedy)
+            except FileNotFoundError:
+                continue
+            except Damaged as error:
+                damaged.append(error)
+                continue
+            found[path.stem] = entry
+        return found, damaged
+
+    # Parts
 
     def parts(self) -> list[dict[str, Any]]:
-        """What is known about each finished stack: configuration, versions, timings."""
-        return [read_json(path.with_suffix(".json")) for path in self._tables()]
+        """What is known about each finished stack: configuration, versions, timings. Tables are not looked at.
+
+        Raises:
+            StoreError: some are damaged; they are named.
+        """
+        parts, damaged = self.check_parts(tables=False)
+        if damaged:
+            raise self.refuse(damaged)
+        return parts
+
+    def check_parts(
+        self,
+        tables: bool = True,
+        read: Callable[[Path, dict[str, Any], bytes], Any] = lambda table, description, content: description,
+        about: Mapping[str, Any] | None = None,
+    ) -> tuple[list[Any], list[Damaged]]:
+        """Read every part and check it; what is damaged is looked at twice.
+
+        Args:
+            tables: whether tables are read and checked, too.
+            read: what to make of a part that is whole; its path, description and the bytes of its table are given.
+            about: instead of experiment.json.
+
+        Returns:
+            What was made of the parts that are whole, and what is wrong with the others.
+        """
+        about = about or self.about
+        parts, damaged = [], []
+        for path in self._tables():
+            for again in (True, False):
+                try:
+                    parts.append(read(path, *_read_part(path, about, tables)))
+                except FileNotFoundError:
+                    pass  # it was moved away meanwhile
+                except Damaged as error:
+                    if again:
+                        time.sleep(_WRITER_SECONDS)
+                        continue
+                    damaged.append(error)
+                break
+        return parts, damaged
+
+    def refuse(self, damaged: Sequence[Damaged]) -> StoreError:
+        """An error that names damaged parts and says what to do."""
+        count = "1 part is" if len(damaged) == 1 else f"{len(damaged)} parts are"
+        lines = [f"{count} damaged in {self.root}; nothing was changed:"]
+        lines += [f"  {error.path}: {error.reason}" for error in damaged]
+        lines.append(
+            f"Repeat the folder's `neoteny run` command with --repair: it moves them to {self.root / 'damaged'} and "
+            "trains their runs again."
+        )
+        return StoreError("\n".join(lines))
 
     def _tables(self) -> list[Path]:
         """The Parquet parts that count: those with a description beside them."""
         found = sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
         return [path for path in found if path.with_suffix(".json").exists()]
 
-    def other_runs(self) -> set[str]:
-        """Ids of finished runs whose setting is no longer one of the experiment's, as after an edit of its file."""
-        settings = set(self.plan()["settings"])
-        runs = [run for part in self.parts() for run in part["runs"]]
+    def finished_runs(self) -> set[str]:
+        """Ids of all runs whose results are there."""
+        return runs_in(self.parts())
+
+    def other_runs(
+        self, parts: Iterable[Mapping[str, Any]] | None = None, plan: Mapping[str, Any] | None = None
+    ) -> set[str]:
+        """Ids of finished runs whose setting is no longer one of the experiment's, as after an edit of its file.
+
+        Args:
+            parts, plan: where they were read already.
+        """
+        settings = set((self.plan() if plan is None else plan)["settings"])
+        runs = [run for part in (self.parts() if parts is None else parts) for run in part["runs"]]
         return {run["run_id"] for run in runs if settings and setting_digest(run["configuration"]) not in settings}
+
+    def describe_missing_checksums(self, parts: Sequence[Mapping[str, Any]]) -> str:
+        """A line on a folder that an earlier version began, and its parts; "" for others."""
+        if self.sealed:
+            return ""
+        count = len([part for part in parts if "table_sha256" not in part])
+        return (
+            f"This folder was begun by an earlier version: {count} of {len(parts)} finished stacks have no checksums, "
+            "so damage to them may go unnoticed."
+        )
+
+    # Unfinished stacks
+
+    def unfinished_tables(self) -> list[Path]:
+        """The tables of unfinished stacks."""
+        return sorted((self.root / "unfinished").glob("[0-9a-f]*.parquet"))
+
+    def read_unfinished(self, path: Path) -> bytes:
+        """One of them, checked.
+
+        Raises:
+            FileNotFoundError: the stack has finished meanwhile.
+            Damaged: it is not what was written.
+        """
+        return remove_trailer(path, self.sealed, UNFINISHED_REMEDY)
+
+
+def runs_in(parts: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Ids of the runs of some parts."""
+    return {run["run_id"] for part in parts for run in part["runs"]}
+
+
+def _read_part(table: Path, about: Mapping[str, Any], with_table: bool) -> tuple[dict[str, Any], bytes]:
+    """A part's description and table, checked.
+
+    Raises:
+        FileNotFoundError: one of its files is not there.
+        Damaged: one is not what was written, or they belong elsewhere.
+    """
+    sealed = about["format"] != UNSEALED_FORMAT
+    path = table.with_suffix(".json")
+    found = read_document(path, PART, sealed)
+    if found.get("stack", table.stem) != table.stem:
+        raise Damaged(path, f"it is of stack {found['stack']}", PART.remedy)
+    for key, value in found.get("belongs_to", {}).items():
+        if value != about.get(key):
+            reason = f"it belongs to a folder of {key} {value!r:.60}, this one is of {about.get(key)!r:.60}"
+            raise Damaged(path, reason, PART.remedy)
+    if not with_table:
+        return found, b""
+    try:
+        content = read_file(table)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Damaged(table, f"it cannot be read ({error})", PART.remedy) from error
+    if found.get("table_sha256") not in (None, sha256(content)):
+        raise Damaged(table, f"its checksum differs from the one in {path.name}", PART.remedy)
+    return found, content

@@ -1,15 +1,18 @@
 """The results folder: what an experiment has given so far, in files that are written once and never changed.
 
-experiment.json            what this folder is for: experiment, scale, versions, data, configuration
+experiment.json            what this folder is for: experiment, scale, versions, data, configuration; its format
 experiment.py              a copy of a user's own experiment file: a record, which nothing runs unasked
 analysis.json              what that file said of the results when it last ran: charts, verdicts (report/analysis.py)
 plan.json                  what the last `run` set out to do
 parts/<stack>.parquet      results of one stack of runs; its being there means that they are finished
-parts/<stack>.json         full configuration of these runs, versions, device, timings
+parts/<stack>.json         full configuration of these runs, versions, device, timings, checksum of the table
 unfinished/<stack>.parquet results of the finished tasks of an unfinished stack, as of its newest checkpoint
 progress/<stack>.json      how far a stack is, for `neoteny status`
 checkpoints/<stack>/       the newest checkpoints of an unfinished stack
 locks/<stack>.lock         held by the process that trains the stack
+damaged/                   what `neoteny run --repair` has moved out of the way
+
+Every file carries a checksum (see `documents`) or stands beside it, and is checked when it is read.
 """
 
 from __future__ import annotations
@@ -22,50 +25,47 @@ from typing import TYPE_CHECKING, Any
 
 from neoteny.suite.identity import RESULTS_VERSION, setting_digest
 from neoteny.suite.store.checkpoints import Checkpoints
-from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.files import (
-    hold_lock,
-    make_folder,
-    read_file,
-    read_json,
-    try_lock,
-    write_atomically,
-    write_json,
-)
-from neoteny.suite.store.folder import FOLDER_FORMAT, ResultsFolder
-from neoteny.suite.store.tables import make_table
+from neoteny.suite.store.documents import add_trailer, read_document, sha256, write_document
+from neoteny.suite.store.errors import Damaged, StoreError
+from neoteny.suite.store.files import hold_lock, make_folder, set_aside, try_lock, write_atomically
+from neoteny.suite.store.folder import EXPERIMENT_DIGEST, FOLDER_FORMAT, IDENTITY, ResultsFolder
+from neoteny.suite.store.shapes import PART
+from neoteny.suite.store.tables import SETTINGS, make_table, parse_part, parse_unfinished, to_parquet
 from neoteny.suite.sweep import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
     from neoteny.suite.rl.agent import AgentTraining
     from neoteny.suite.stacks import PlannedStack
     from neoteny.suite.training import Training
 
-_SETTINGS = b"settings"
-_IDENTITY = ("experiment", "scale", "results_version", "data")
+CHECKPOINT = {"training": dict, "device": str, "kernel": str, "threads": int, "seconds": float, "resumed": int}
+"""What a checkpoint of a stack has; `session` writes it."""
 
 
 class Results(ResultsFolder):
     """One results folder, to write into and to read tables from."""
 
     @classmethod
-    def create(cls, root: Path, about: Mapping[str, Any], source: bytes | None = None) -> Results:
+    def create(cls, root: Path, about: Mapping[str, Any], source: bytes | None = None, repair: bool = False) -> Results:
         """Open the folder for a run; it is made if it does not exist.
 
         Args:
             root: where.
             about: experiment, scale, data (its fingerprint), configuration, versions.
             source: the text of a user's experiment file.
+            repair: whether damaged parts are moved to `damaged/`, so that their runs are trained again, and a damaged
+                experiment.json is written again.
 
         Raises:
-            StoreError: it holds something else, or cannot be written.
+            StoreError: it holds something else, has damaged files, or cannot be written. Nothing was changed.
         """
         results = cls(root)
         results.refuse_links()
         wanted = {"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}
+        if source is not None:
+            wanted[EXPERIMENT_DIGEST] = sha256(source)
         path = root / "experiment.json"
         try:
             if root.exists() and not _is_empty(root) and not path.exists():  # in this order: see below
@@ -77,50 +77,88 @@ class Results(ResultsFolder):
         except OSError as error:
             raise StoreError(f"{root} cannot be made ({error.strerror}). Choose another folder with --out.") from error
         if path.exists():
-            results._check(read_json(path), wanted)
+            results._check(wanted, repair)
         with hold_lock(root / ".create.lock"):  # two commands may begin at once
             if path.exists():
-                results._check(read_json(path), wanted)
+                wanted["format"], damaged = results._check(wanted, repair)
+                set_aside(root, results._find_damaged_parts(wanted, repair))
+                if damaged:
+                    set_aside(root, [path], copy=True)
             # Written again each time: the user may have changed the figure or a claim since. This file first: another
             # command that begins now takes a folder with anything else in it for somebody's own.
-            write_json(path, wanted)
+            write_document(path, wanted)
             if source is not None:
                 write_atomically(root / "experiment.py", lambda file: file.write(source))
+            if not (root / "plan.json").exists():
+                write_document(root / "plan.json", results.empty_plan())
         return results
 
-    def _check(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        """Refuse a folder that is for something else."""
-        if found.get("format") != wanted["format"] or found.get("results_version") != wanted["results_version"]:
+    def _check(self, wanted: Mapping[str, Any], repair: bool) -> tuple[int, bool]:
+        """Refuse a folder that is for something else; returns its format, and whether experiment.json is damaged."""
+        try:
+            found, damaged = self.read_about(), False
+        except Damaged as error:
+            if not repair:
+                raise
+            found, damaged = {"versions": {}, **wanted, **self._find_owner(wanted, error)}, True
+        if found["results_version"] != wanted["results_version"]:
             raise StoreError(
-                f"{self.root} was written by neoteny {found.get('versions', {}).get('neoteny', '(unknown)')} (folder "
-                f"format {found.get('format')}, results version {found.get('results_version')}); this is format "
-                f"{wanted['format']}, results version {wanted['results_version']}, whose numbers are not comparable. "
-                "Nothing was changed. Choose another folder with --out, or use the version that wrote it."
+                f"{self.root} was written by neoteny {found['versions'].get('neoteny', '(unknown)')} (results version "
+                f"{found['results_version']}); this is results version {wanted['results_version']}, whose numbers are "
+                "not comparable. Nothing was changed. Choose another folder with --out, or use the version that wrote "
+                "it."
             )
-        for key in _IDENTITY:
-            if found.get(key) != wanted.get(key):
+        for key in IDENTITY:
+            if found[key] != wanted.get(key):
                 raise StoreError(
-                    f"{self.root} holds {key} {found.get(key)!r}, but this run is of {key} {wanted.get(key)!r}. Choose "
+                    f"{self.root} holds {key} {found[key]!r}, but this run is of {key} {wanted.get(key)!r}. Choose "
                     "another folder with --out."
                 )
+        return found["format"], damaged
+
+    def _find_owner(self, wanted: Mapping[str, Any], error: Damaged) -> dict[str, Any]:
+        """To what the parts of a folder with a damaged experiment.json belong; of several, one that is not wanted."""
+        owners = []
+        for path in self._tables():
+            with contextlib.suppress(Damaged, FileNotFoundError):
+                owners.append(read_document(path.with_suffix(".json"), PART, must_be_sealed=True)["belongs_to"])
+        if self._tables() and not owners:
+            raise StoreError(f"{error} But no part of {self.root} says to what it belongs, so only a copy helps.")
+        return next((owner for owner in owners if any(wanted.get(key) != owner[key] for key in owner)), {})
+
+    def _find_damaged_parts(self, about: Mapping[str, Any], repair: bool) -> list[Path]:
+        """The files of damaged parts.
+
+        Raises:
+            StoreError: there are some, and they are not to be repaired.
+        """
+
+        def read(table: Path, description: dict[str, Any], content: bytes) -> None:
+            if "table_sha256" not in description:
+                parse_part(table, content)
+
+        _, damaged = self.check_parts(read=read, about=about)
+        if damaged and not repair:
+            raise self.refuse(damaged)
+        return [error.path.with_suffix(suffix) for error in damaged for suffix in (".parquet", ".json")]
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Write what is wanted: runs (ids), settings (hashes), left_out (methods), more (text), command, folder."""
         with hold_lock(self.root / ".create.lock"):
-            write_json(self.root / "plan.json", plan)
+            write_document(self.root / "plan.json", plan)
 
     def add_to_plan(self, runs: Sequence[str]) -> None:
         """Add the runs of a second stage."""
         with hold_lock(self.root / ".create.lock"):
             plan = self.plan()
-            plan["runs"] += [run for run in runs if run not in plan["runs"]]
-            write_json(self.root / "plan.json", {**plan, "more": ""})
+            plan["runs"] = [*plan["runs"], *(run for run in runs if run not in plan["runs"])]
+            write_document(self.root / "plan.json", {**plan, "more": ""})
 
     # Stacks
 
     def checkpoints(self, stack_id: str) -> Checkpoints:
         """The checkpoints of a stack."""
-        return Checkpoints(self.root / "checkpoints" / stack_id)
+        return Checkpoints(self.root / "checkpoints" / stack_id, CHECKPOINT)
 
     def lock(self, stack_id: str):
         """`with results.lock(stack_id) as mine:`; mine is False where another process trains it."""
@@ -128,12 +166,10 @@ class Results(ResultsFolder):
 
     def write_progress(self, stack_id: str, progress: Mapping[str, Any]) -> None:
         """Write how far a stack is."""
-        write_json(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
+        write_document(self.root / "progress" / f"{stack_id}.json", progress, durable=False)
 
     def write_part(self, stack: PlannedStack, training: Training | AgentTraining, facts: Mapping[str, Any]) -> None:
         """Write the results of a finished stack: what they are, then the table, whose presence makes them count."""
-        import pyarrow.parquet as parquet
-
         diverged = training.diverged_at.tolist()
         described = [
             {
@@ -144,10 +180,19 @@ class Results(ResultsFolder):
             }
             for run, at in zip(stack.runs, diverged, strict=True)
         ]
+        table = to_parquet(make_table(stack, training))
+        about = {
+            **facts,
+            "stack": stack.stack_id,
+            "table_sha256": sha256(table),
+            "belongs_to": {key: self.about[key] for key in IDENTITY},
+            "runs": described,
+        }
         path = self.root / "parts" / f"{stack.stack_id}.parquet"
-        write_json(path.with_suffix(".json"), {**facts, "runs": described})
-        table = make_table(stack, training)
-        write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"))
+        if path.exists():  # it had no description, so it did not count; beside this one it would
+            set_aside(self.root, [path])
+        write_document(path.with_suffix(".json"), about)
+        write_atomically(path, lambda file: file.write(table))
         with contextlib.suppress(OSError):  # the next command removes it
             for left in self.root.glob(f"unfinished/*{stack.stack_id}.parquet*"):  # with what a crash left of it
                 left.unlink()
@@ -167,12 +212,10 @@ class Results(ResultsFolder):
 
     def write_unfinished(self, stack: PlannedStack, training: Training | AgentTraining) -> None:
         """Write the results of an unfinished stack so far, for `--so-far`."""
-        import pyarrow.parquet as parquet
-
         settings = {run.run_id: setting_digest(run.configuration) for run in stack.runs}
-        table = make_table(stack, training).replace_schema_metadata({_SETTINGS: json.dumps(settings)})
-        path = self._unfinished(stack.stack_id)
-        write_atomically(path, lambda file: parquet.write_table(table, file, compression="zstd"), durable=False)
+        table = make_table(stack, training).replace_schema_metadata({SETTINGS: json.dumps(settings)})
+        content = add_trailer(stack.stack_id, to_parquet(table))
+        write_atomically(self._unfinished(stack.stack_id), lambda file: file.write(content), durable=False)
 
     def _unfinished(self, stack_id: str) -> Path:
         return self.root / "unfinished" / f"{stack_id}.parquet"
@@ -188,15 +231,17 @@ class Results(ResultsFolder):
             so_far: whether unfinished runs count too, with the tasks they have finished.
 
         Raises:
-            StoreError: a part cannot be read; it is named.
+            StoreError: parts are damaged; they are named.
         """
         import pandas as pd
 
         unfinished = self._read_unfinished() if so_far else []  # first: what finishes now is then among the parts
+        parts, damaged = self.check_parts(read=lambda table, part, content: (part, parse_part(table, content)))
+        if damaged:
+            raise self.refuse(damaged)
         tables = []
-        seen = self.other_runs()
-        for path in self._tables():
-            part = _read_table(path, "Move it away to run its runs again.").to_pandas()
+        seen = self.other_runs([part for part, _ in parts])
+        for _, part in parts:
             tables.append(part[~part["run_id"].isin(seen)])  # two processes may have trained one run twice
             seen.update(part["run_id"].unique())
         for part in unfinished:
@@ -223,28 +268,14 @@ class Results(ResultsFolder):
         plan = self.plan()
         settings = set(plan["settings"])
         found = []
-        for path in sorted((self.root / "unfinished").glob("[0-9a-f]*.parquet")):
+        for path in self.unfinished_tables():
             try:
-                table = _read_table(path, "Move it away; the stack's next checkpoint writes it again.")
-            except StoreError:
-                if path.exists():
-                    raise
+                part, about = parse_unfinished(path, self.read_unfinished(path))
+            except FileNotFoundError:
                 continue  # it has finished meanwhile
-            about = json.loads((table.schema.metadata or {}).get(_SETTINGS, "{}"))
             wanted = {run for run, setting in about.items() if not settings or setting in settings}
-            part = table.to_pandas()
             found.append(part[part["run_id"].isin(wanted.union(plan["runs"]))])
         return sorted((part for part in found if len(part)), key=lambda part: int(part["task"].max()), reverse=True)
-
-
-def _read_table(path: Path, remedy: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    try:
-        return parquet.read_table(pa.BufferReader(read_file(path)))
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path} cannot be read ({error}). {remedy}") from error
 
 
 def _is_empty(folder: Path) -> bool:

@@ -7,11 +7,15 @@ files.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from neoteny.suite.rl.episodes import CURVE
+from neoteny.suite.store.errors import Damaged
+from neoteny.suite.store.folder import UNFINISHED_REMEDY
+from neoteny.suite.store.shapes import PART
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +24,16 @@ if TYPE_CHECKING:
     from neoteny.suite.rl.agent import AgentTraining
     from neoteny.suite.stacks import PlannedStack
     from neoteny.suite.training import Training
+
+SETTINGS = b"settings"
+"""The key of an unfinished table's metadata that holds the digest of each run's setting."""
+_COLUMNS = {
+    **dict.fromkeys(("run_id", "method", "setting", "hyperparameters", "metric"), "is_string"),
+    "seed": "is_integer",
+    "task": "is_integer",
+    "value": "is_floating",
+}
+"""The columns of a stored table, each with the test of its type in `pyarrow.types`."""
 
 
 def make_table(stack: PlannedStack, training: Training | AgentTraining) -> pa.Table:
@@ -49,6 +63,60 @@ def make_table(stack: PlannedStack, training: Training | AgentTraining) -> pa.Ta
     columns["metric"] = _repeat_words(metrics * len(stack.runs), rows * len(stack.runs))
     columns["value"] = pa.array(np.concatenate(values).T.reshape(-1))
     return pa.table(columns)
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    """A table as the bytes of a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def parse_part(path: Path, content: bytes) -> pd.DataFrame:
+    """The table of a part from the bytes of its file.
+
+    Raises:
+        Damaged: it is no such table.
+    """
+    return _parse(path, content, PART.remedy).to_pandas()
+
+
+def parse_unfinished(path: Path, content: bytes) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The table of an unfinished stack, and the digest of each run's setting.
+
+    Raises:
+        Damaged: it is no such table.
+    """
+    table = _parse(path, content, UNFINISHED_REMEDY)
+    try:
+        settings = json.loads((table.schema.metadata or {}).get(SETTINGS, "{}"))
+    except (ValueError, RecursionError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise Damaged(path, "it does not say which settings its runs have", UNFINISHED_REMEDY)
+    return table.to_pandas(), settings
+
+
+def _parse(path: Path, content: bytes, remedy: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        table = parquet.read_table(pa.BufferReader(content))
+        table.validate(full=True)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise Damaged(path, f"it cannot be read ({error})", remedy) from error
+    for name, is_right in _COLUMNS.items():
+        if name not in table.column_names:
+            raise Damaged(path, f"it has no column {name}", remedy)
+        kind = table.schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not getattr(pa.types, is_right)(kind):
+            raise Damaged(path, f"its column {name} is of type {kind}", remedy)
+    return table
 
 
 def _repeat_words(words: list[str], counts: list[int]) -> pa.DictionaryArray:

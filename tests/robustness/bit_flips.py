@@ -3,9 +3,9 @@
     python tests/robustness/bit_flips.py --flips 2000 --seed 0
 
 It makes a small folder that has every kind of file: finished parts, an unfinished stack with two checkpoints, progress,
-plan, experiment.json and the copy of a user's experiment. Then, many times: one random bit in one random file is
+plan, experiment.json, the copy of a user's experiment and its saved analysis. Then, many times: one random bit in one random file is
 flipped (every kind of file is equally likely), and what a person would run is run: `status`, the tables with and
-without unfinished runs, `claims`, and, after flips in checkpoints and a sample of the others, `run`, with --repair
+without unfinished runs, `claims` (as saved, and by the folder's copy of the experiment), and, after flips in checkpoints and a sample of the others, `run`, with --repair
 where it is refused. Each flip ends as one of these:
 
     refused    some command names the damage; where it is repaired, the table is that of an undamaged folder
@@ -33,7 +33,7 @@ from typing import Any
 
 from neoteny.cli import parser as cli
 from neoteny.cli import run as launch
-from neoteny.cli.show import find_experiment, read_frame
+from neoteny.cli.analysis import Part, analyse
 from neoteny.experiments import ExperimentError
 from neoteny.suite.progress import status_text
 from neoteny.suite.stopping import StopFlag
@@ -44,6 +44,7 @@ from neoteny.suite.store.results import Results
 KINDS = {
     "experiment.json": "experiment.json",
     "experiment.py": "experiment.py",
+    "analysis": "analysis.json",
     "plan": "plan.json",
     "part, table": "parts/*.parquet",
     "part, description": "parts/*.json",
@@ -185,18 +186,17 @@ class Bench:
         """What commands that read give: a value, or a refusal in words."""
         out = self.folder
 
-        def judge() -> list[Any]:
+        def judge(trust: bool) -> list[Any]:
             results = Results.open(out)
-            experiment = find_experiment(results)
-            frame = read_frame(results, experiment)
-            shown = [results.plan(), results.parts(), results.about]
-            return [*shown, *(experiment.evaluate(claim, frame) for claim in experiment.claims)]
+            analysis, _, note = analyse(results, Part(trust=trust))
+            return [results.plan(), results.parts(), results.about, analysis, note]
 
         return {
             "status": words(lambda: status_text(ResultsFolder.open(out))),
             "frame": words(lambda: Results.open(out).frame()),
             "so far": words(lambda: Results.open(out).frame(so_far=True)),
-            "claims": words(judge),
+            "claims": words(lambda: judge(trust=False)),
+            "claims by the copy": words(lambda: judge(trust=True)),
         }
 
 

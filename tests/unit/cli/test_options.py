@@ -22,6 +22,7 @@ GIVEN = RunOptions(
     jobs=2,
     data=Path("data"),
     checkpoint_seconds=1.5,
+    repair=True,
 )
 """Every option has another value than its default."""
 
@@ -38,7 +39,8 @@ def parse(*arguments: str) -> RunOptions:
 
 def flags(options: RunOptions) -> list[str]:
     values = {name: getattr(options, name) for name in RunOptions.defaults()}
-    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    words = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
+    return [word for flag, value in words.items() for word in ([flag] if value is True else [flag, str(value)])]
 
 
 def test_the_example_sets_every_option() -> None:
@@ -58,8 +60,8 @@ def test_a_worker_reads_what_was_written(options: RunOptions) -> None:
     assert RunOptions.from_json(options.to_json()) == options
 
 
-def test_the_command_that_continues_has_every_option_but_the_number_of_processes() -> None:
+def test_the_command_that_continues_has_every_option_but_processes_and_repair() -> None:
     program, command, *arguments = shlex.split(GIVEN.command(Path("a b/out")))
     assert (program, command) == ("neoteny", "run")
-    assert parse(*arguments) == dataclasses.replace(GIVEN, jobs=None)
+    assert parse(*arguments) == dataclasses.replace(GIVEN, jobs=None, repair=False)
     assert RunOptions("scr-cbp").command(Path("out")) == "neoteny run scr-cbp --scale laptop --out out"

@@ -3,10 +3,11 @@
     python tests/robustness/bit_flips.py --flips 2000 --seed 0
 
 It makes a small folder that has every kind of file: finished parts, an unfinished stack with two checkpoints, progress,
-plan, experiment.json, the copy of a user's experiment and its saved analysis. Then, many times: one random bit in one random file is
-flipped (every kind of file is equally likely), and what a person would run is run: `status`, the tables with and
-without unfinished runs, `claims` (as saved, and by the folder's copy of the experiment), and, after flips in checkpoints and a sample of the others, `run`, with --repair
-where it is refused. Each flip ends as one of these:
+plan, experiment.json, the copy of a user's experiment and its saved analysis. Then, many times: one random bit in one
+random file is flipped (every kind of file comes equally often), and what a person would run is run: `status`, the
+tables with and without unfinished runs, `claims` (as saved, and by the folder's copy of the experiment), and, after
+flips in checkpoints and a sample of the others, `run`, with --repair where it is refused. Each flip ends as one of
+these:
 
     refused    some command names the damage; where it is repaired, the table is that of an undamaged folder
     harmless   every command gives what it gave before

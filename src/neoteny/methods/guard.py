@@ -42,6 +42,8 @@ class Guard:
 
     def call(self, hook: str, act: Callable[..., Any], *arguments: Any) -> Any:
         """What a hook returns, after a look at what it did."""
+        if self._view.seeds.is_cuda and torch.cuda.is_current_stream_capturing():
+            return act(*arguments)  # while a CUDA graph is recorded, no generator may be looked at
         name = f"{type(self._method).__name__}.{hook}"
         self._rewritten.clear()
         drawn = {"torch's global generator": self._drawn()}

@@ -107,6 +107,8 @@ class VmapForward:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
+            if inputs.is_cuda and torch.cuda.is_current_stream_capturing():
+                raise  # of the recording of a CUDA graph, which may fail without a fault of the network
             self._recorded, self._zero = {}, {}
             raise why_not_stacked(self._template, tensors, inputs, error) from None
         for (name, value), version in zip(tensors.items(), versions, strict=True):

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neoteny.draws.initial import Declared
+from neoteny.foreign_code import called
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.regions import Region
 from neoteny.methods.chain import Chain
@@ -256,10 +257,11 @@ class Stack:
             came = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
             raise ValueError(f"Expected losses of shape {runs}, one number per run; got {came}.")
         if not losses.requires_grad:
-            raise ValueError(
-                f"The loss of {name} has no gradient: between the parameters and the outputs there is something that "
-                "is not differentiated, such as detach(), torch.no_grad(), argmax or round."
-            )
+            with called(f"in {name}.forward"):
+                raise ValueError(
+                    f"The loss of {name} has no gradient: between the parameters and the outputs there is something "
+                    "that is not differentiated, such as detach(), torch.no_grad(), argmax or round."
+                )
 
     def _check_inputs(self, inputs: Tensor) -> None:
         if inputs.dim() < 2 or inputs.shape[0] != self.view.runs[0]:

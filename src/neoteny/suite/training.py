@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.backends.backend import make_backend
-from neoteny.foreign_code import generator_states, is_users, refuse_draws
+from neoteny.foreign_code import called, generator_states, is_users, refuse_draws
 from neoteny.problems.problem import Plan, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
@@ -233,7 +233,8 @@ def _checked_loss(loss: Loss, name: str, outputs: int) -> Loss:
     def checked(given: Any, targets: Tensor) -> Tensor:
         if not isinstance(given, Tensor) or given.dim() != 3 or given.shape[-1] != outputs:
             came = f"shape {tuple(given.shape[1:])}" if isinstance(given, Tensor) else type(given).__name__
-            raise ValueError(f"{name} must give one tensor of shape (batch, {outputs}) as outputs; got {came}.")
+            with called(f"in {name}.forward"):
+                raise ValueError(f"{name} must give one tensor of shape (batch, {outputs}) as outputs; got {came}.")
         return loss(given, targets)
 
     return checked

@@ -154,7 +154,8 @@ def _defined_at(stack: PlannedStack, notes: Iterable[str]) -> str:
     kinds = {kind.__name__: kind for kind in (*map(type, setting.methods), setting.network.build) if is_users(kind)}
     for note in notes:
         name, _, hook = note.removeprefix("in ").partition(".")
-        code = getattr(getattr(kinds.get(name), hook, None), "__code__", None)
-        if code is not None:
+        function = getattr(kinds.get(name), hook, None)
+        code = getattr(function, "__code__", None)
+        if code is not None and not str(getattr(function, "__module__", "")).startswith("neoteny."):
             return f"{code.co_filename}, line {code.co_firstlineno}"
     return ""

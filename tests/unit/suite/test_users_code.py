@@ -138,6 +138,7 @@ def test_a_network_that_fails_is_named_with_its_line(name: str, tmp_path: Path) 
 def test_a_network_with_other_outputs_than_the_problems_is_refused(outputs: Any, tmp_path: Path) -> None:
     line = fails(Setting("mine", network(misbehaving.own(outputs)), (SGD(0.01),)), tmp_path / "out")
     assert "Broken must give one tensor of shape (batch, 1) as outputs; got " in line
+    assert f"(in Broken.forward; task 0, update 0; {inspect.getsourcefile(misbehaving)}, line " in line
 
 
 # Numbers that are not finite

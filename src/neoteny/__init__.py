@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from neoteny.methods import L2, UPGD, ContinualBackprop, HareAndTortoise, L2Init, ReDo, ShrinkAndPerturb, Spectral
     from neoteny.stacking.stack import Stack, stack
     from neoteny.wiring.trace import trace
-    from neoteny.wiring.wiring import WiringError
+    from neoteny.wiring.wiring import Wiring, WiringError
 
 _HOMES = {
     "Attachment": "attachment.attachment",
@@ -35,6 +35,7 @@ _HOMES = {
     "ShrinkAndPerturb": "methods",
     "Stack": "stacking.stack",
     "UnitGroup": "layers.groups",
+    "Wiring": "wiring.wiring",
     "WiringError": "wiring.wiring",
     "attach": "attachment.attachment",
     "detach": "attachment.attachment",
@@ -58,6 +59,7 @@ __all__ = [
     "Spectral",
     "Stack",
     "UnitGroup",
+    "Wiring",
     "WiringError",
     "__version__",
     "attach",

@@ -53,6 +53,7 @@ def attach(
     norm: Norm = "refuse",
     init: Declared | None = None,
     trained: bool = False,
+    wiring: Wiring | None = None,
 ) -> Attachment:
     """Add methods to a module and its optimizer.
 
@@ -72,6 +73,7 @@ def attach(
         init: the initial distribution of new units, for all layers or by producer name. By default the model's
             `initial_distributions` if it has them, else each layer's own `reset_parameters`.
         trained: the network is already trained, so its weights need not look like the initial distribution.
+        wiring: of `neoteny.trace` or `neoteny.Wiring.load`, instead of tracing here; no example is needed then.
 
     Returns:
         The attachment; print it to see groups, utilities and counts.
@@ -100,12 +102,12 @@ def attach(
             f"The optimizer owns none of the model's parameters: build it as {type(optimizers[0]).__name__}"
             "(model.parameters(), ...) from the very model that is attached."
         )
-    wiring: Wiring | None = None
+    traced: Wiring | None = None
     live: list[LiveGroup] = []
     if any(method.needs_units for method in methods):
-        wiring = find_groups("attach", inner, example, groups, leave_out, norm)
-        wiring = owned_groups(wiring, inner, state_of)
-        live = bind_groups(inner, wiring, init)
+        traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring)
+        traced = owned_groups(traced, inner, state_of)
+        live = bind_groups(inner, traced, init)
         if not trained:
             check_initial(live, inner)
         prepare_state(state_of, live, inner)
@@ -113,7 +115,7 @@ def attach(
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init)
     retrace = functools.partial(_trace_again, inner, groups, tuple(leave_out), norm)
-    made = Attachment(inner, optimizers, methods, view, wiring, retrace, auto=auto, trained=trained)
+    made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained)
     for each in earlier:
         each.detach()
     return made

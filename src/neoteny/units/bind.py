@@ -21,8 +21,16 @@ def find_groups(
     groups: Sequence[UnitGroup] | None,
     leave_out: Sequence[str],
     norm: Norm,
+    wiring: Wiring | None = None,
 ) -> Wiring:
-    """The unit groups of a model; `caller` names the function whose `example` is missing."""
+    """The unit groups of a model, traced or given; `caller` names the function whose `example` is missing."""
+    if wiring is not None:
+        if not isinstance(wiring, Wiring):
+            raise TypeError(f"wiring must be what neoteny.trace or neoteny.Wiring.load returns; got {wiring!r}.")
+        if groups is not None or leave_out or norm != "refuse":
+            raise ValueError("wiring=... is already traced: pass groups, leave_out and norm to neoteny.trace instead.")
+        wiring.check(model)
+        return wiring
     if example is None:
         raise ValueError(f"{caller} needs example=..., a batch the model accepts, to find its hidden units.")
     return trace(model, example, groups=groups, leave_out=leave_out, norm=norm)

@@ -38,7 +38,7 @@ class Sandbox:
 
     def __init__(self, model: nn.Module, example: Any) -> None:
         self.model = model
-        self.example = example
+        self.example = as_plain(example)
         self._attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
         self._containers: list[tuple[Any, Any]] = []
         self._tensors: list[tuple[Tensor, Tensor]] = []
@@ -130,10 +130,15 @@ class Sandbox:
 
 def call(model: nn.Module, example: Any) -> Any:
     """The model on a copy of the example: a tuple holds positional arguments, a dict keyword arguments."""
-    example = map_tensors(lambda tensor: tensor.detach().clone(), example)
+    example = map_tensors(lambda tensor: tensor.detach().clone(), as_plain(example))
     if isinstance(example, dict):
         return model(**example)
     return model(*example) if type(example) is tuple else model(example)
+
+
+def as_plain(example: Any) -> Any:
+    """The example, its keyword arguments in a plain dict: a tokenizer returns a mapping of its own."""
+    return dict(example) if isinstance(example, Mapping) and not isinstance(example, dict) else example
 
 
 def few_examples(example: Any) -> Any:
@@ -143,6 +148,7 @@ def few_examples(example: Any) -> Any:
     is taken to be the first axis of the first tensor and of all others of that length; where that is wrong the model
     raises, and the caller takes the whole example.
     """
+    example = as_plain(example)
     sizes = [leaf.shape[0] for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.dim()]
     if not sizes or sizes[0] <= FEW:
         return example

@@ -21,7 +21,8 @@ from neoteny.wiring.classify import classify
 from neoteny.wiring.declare import declare
 from neoteny.wiring.modules import first_name, unwrap
 from neoteny.wiring.prepare import prepare
-from neoteny.wiring.sandbox import Sandbox, few_examples
+from neoteny.wiring.sandbox import Sandbox, as_plain, few_examples
+from neoteny.wiring.saved import shapes_of
 from neoteny.wiring.wiring import Wiring, WiringError
 
 Norm = Literal["refuse", "accept"]
@@ -41,8 +42,8 @@ def trace(
 
     Args:
         model: any module; of a compiled one the original is traced.
-        example: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments. The first
-            few examples of a large one are used where the model accepts them.
+        example: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments (what a
+            tokenizer returns is one). The first few examples of a large one are used where the model accepts them.
         groups: declare the groups instead of finding them. Each is still checked.
         leave_out: names of layers (or of modules that hold layers) whose units must not become a group.
         norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm): resetting such a
@@ -65,12 +66,13 @@ def trace(
           2  output layer: its values are the model's output
     """
     model = unwrap(model)
+    example = as_plain(example)
     few = few_examples(example)
     if few is not example:
         with contextlib.suppress(ValueError):  # it was not the batch axis: go on with the whole example
             return trace(model, few, groups=groups, leave_out=leave_out, norm=norm)
     if groups is not None:
-        wiring = declare(model, example, groups)
+        wiring = replace(declare(model, example, groups), shapes=shapes_of(model))
     else:
         wiring = find(model, example, leave_out=leave_out, norm=norm)
     if wiring.refused:
@@ -102,4 +104,4 @@ def find(
     with Sandbox(model, example) as sandbox:
         probe, check = prepare(sandbox)
         wiring = classify(probe, check, leave_out, accept=norm == "accept", frozen=frozen)
-        return replace(wiring, passes=sandbox.progress.passes)
+        return replace(wiring, passes=sandbox.progress.passes, shapes=shapes_of(model))

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import nn
 
 from neoteny.layers.groups import UnitGroup, describe_port
+from neoteny.wiring import saved
 
 
 class WiringError(ValueError):
@@ -44,6 +48,7 @@ class Wiring:
         guesses: declarations to start from, for refused layers.
         avoidable: whether it is enough to leave the refused layers out.
         passes: forward passes that tracing took.
+        shapes: the parameters of the traced model, each with its shape.
     """
 
     groups: tuple[UnitGroup, ...]
@@ -52,6 +57,34 @@ class Wiring:
     guesses: dict[str, str] = field(default_factory=dict)
     avoidable: bool = True
     passes: int = field(default=0, compare=False)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> None:
+        """Write the groups and the reasons of layers left out as JSON; `Wiring.load` reads it.
+
+        Raises:
+            ValueError: the wiring has refused layers, or does not come from `neoteny.trace`.
+        """
+        if self.refused or not self.shapes:
+            raise ValueError("expected a wiring of neoteny.trace(model, example), without refused layers, to save.")
+        saved.write(path, self.shapes, self.groups, left_out=self.left_out)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Wiring:
+        """The wiring that `save` wrote; pass it as `attach(..., wiring=wiring)` instead of tracing again.
+
+        Raises:
+            ValueError: the file is not a wiring, is damaged, or is of a later version.
+        """
+        return cls(**saved.read(path))
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse a model that differs from the traced one.
+
+        Raises:
+            ValueError: a parameter is missing, new or of another shape, or layers of groups must not be written now.
+        """
+        saved.check_model(self.shapes, self.groups, model)
 
     def __len__(self) -> int:
         return len(self.groups)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 
 MIB = 2**20
@@ -96,12 +97,15 @@ class Growth:
         print(text + ("" if sample.blocks is None else f", {sample.blocks:,} blocks"), file=sys.stderr, flush=True)
 
     def slope(self, what: str) -> float | None:
-        """Growth per iteration of "memory_bytes", "files" or "blocks": a line fitted to the samples after warm-up."""
-        fitted = self.samples[WARM_SAMPLES:]
-        values = [getattr(sample, what) for sample in fitted]
-        if len(fitted) < 2 or None in values:
+        """Growth per iteration of "memory_bytes", "files" or "blocks" after the warm-up.
+
+        The median of the slopes between all pairs of samples (Theil-Sen), which a single high one does not move.
+        """
+        fitted = [(sample.iteration, getattr(sample, what)) for sample in self.samples[WARM_SAMPLES:]]
+        if None in (value for _, value in fitted):
             return None
-        return statistics.linear_regression([sample.iteration for sample in fitted], values).slope
+        pairs = [(later, earlier) for earlier, later in combinations(fitted, 2) if later[0] > earlier[0]]
+        return statistics.median((y - v) / (x - u) for (x, y), (u, v) in pairs) if pairs else 0.0
 
     def faults_found(self) -> list[str]:
         """What is not flat, and what else went wrong."""

@@ -15,12 +15,15 @@ def compiler(cache: bool = True, exact: bool = False, inline: bool = False) -> C
     them: the check that Python makes instead would keep loops from being vectorised.
 
     Args:
-        cache: keep the machine code on disk. numba finds it by the function's own file, so it serves only functions
-            that are not called from other files: after a change those callers would keep the old code. numba finds it
-            by what the function closes over, too: refer to compiled functions as globals, because closing over one
-            defeats the cache.
+        cache: keep the machine code on disk, for functions that are called from Python. numba finds it by the
+            function's own file, so it serves only functions that are not called from other files: after a change those
+            callers would keep the old code. numba finds it by what the function closes over, too: refer to compiled
+            functions as globals, because closing over one defeats the cache. Without it, for functions that compiled
+            functions call, the machine code is copied into the caller's. A call would reach one of two versions, whose
+            sums differ in their last bits: the function compiled by itself in the process that compiles the caller, the
+            version kept with the caller in those that load it from disk.
         exact: round as Python does, where the last bit decides: no sums in another order, no product and sum in one.
-        inline: copy the function into its callers, where a call would keep their loops from being vectorised.
+        inline: copy the function's text into its callers, which then know its constants; it is not compiled by itself.
     """
     try:
         import numba  # pyright: ignore[reportMissingImports]
@@ -32,4 +35,5 @@ def compiler(cache: bool = True, exact: bool = False, inline: bool = False) -> C
         cache=cache and not inline,
         nogil=True,
         inline="always" if inline else "never",
+        forceinline=not cache and not inline,
     )

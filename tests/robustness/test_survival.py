@@ -50,7 +50,7 @@ def fill(ballast: Path) -> None:
             file.write(b"x" * 512)
 
 
-@pytest.mark.parametrize(("kernel", "tasks", "kills"), [("reference", 300, 20), ("auto", 500, 4)])
+@pytest.mark.parametrize(("kernel", "tasks", "kills"), [("reference", 180, 20), ("auto", 500, 4)])
 def test_kills_leave_the_table_of_an_uninterrupted_run(
     tmp_path: Path, zygote: Zygote, kernel: str, tasks: int, kills: int
 ) -> None:

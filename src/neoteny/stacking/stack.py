@@ -55,6 +55,9 @@ def stack(
 ) -> Stack:
     """Train n networks in lock-step.
 
+    A run's numbers are those of its network trained alone, up to the order of sums: their last bits may depend on how
+    many runs the stack has and on the run's place in it.
+
     Args:
         modules: n modules of one architecture, each with its own initial weights; they are copied.
         methods: an optimizer first (`neoteny.methods.SGD` or `Adam`), then the others in the order in which they act.

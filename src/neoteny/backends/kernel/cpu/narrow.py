@@ -24,12 +24,12 @@ from neoteny.backends.kernel.cpu.lanes import (
     renew_lane,
 )
 from neoteny.backends.kernel.cpu.units import choose
-from neoteny.draws.philox import compiled
+from neoteny.draws.philox import compiled, inlined
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
-@compiled
+@inlined
 def train_group(
     first_run, runs, shape, options, state, rates, masks, targets, order, streams, due, step, start, stop, total,
     broken, unit_value,

@@ -28,12 +28,12 @@ from neoteny.backends.kernel.cpu.layers import (
 from neoteny.backends.kernel.cpu.norm import normalize, normalize_back
 from neoteny.backends.kernel.cpu.units import choose, has_collapsed, measure, release, renew, sum_matrix
 from neoteny.backends.kernel.options import FOLD
-from neoteny.draws.philox import add_noise_to_matrix, add_noise_to_vector, compiled, uniforms
+from neoteny.draws.philox import add_noise_to_matrix, add_noise_to_vector, compiled, inlined, uniforms
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 
 
-@compiled
+@inlined
 def train_run(
     run_number, shape, options, state, rates, inputs, due, step, start, stop, total, broken, unit_value
 ):  # pragma: no cover - compiled

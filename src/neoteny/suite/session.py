@@ -109,6 +109,8 @@ class Session:
         torch.set_num_threads(state["threads"])
         try:
             self._training.load_state_dict(state["training"])
+            if not 0 <= self._training.updates <= self._stack.updates:
+                raise ValueError(f"it is at update {self._training.updates} of {self._stack.updates}")
         except torch.OutOfMemoryError:
             raise
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A small results folder with every kind of file, in which bits are flipped; `robustness/bit_flips.py` counts how it ends."""
+"""A small results folder with every kind of file, in which bits are flipped, and how each flip ends."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ import numpy as np
 from neoteny.report.chart import Chart, Series
 
 MOST_TICKS = 8
+MOST_POINTS = 10_000
+"""Of one line; a screen and a printer have fewer columns, and renderers fail far above."""
 _LARGEST = 1e300
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -51,7 +53,10 @@ def prepare(chart: Chart) -> Drawable:
         'Values at or below zero have no place on a logarithmic axis and are drawn at 0.01.'
     """
     notes = []
-    series = [_tidy(one) for one in chart.series]
+    long = [one.name for one in chart.series if len(one.x) > MOST_POINTS]
+    if long:
+        notes.append(f"Drawn with every n-th point, because of more than {MOST_POINTS:,}: {', '.join(long)}.")
+    series = [_tidy(_thin(one)) for one in chart.series]
     gaps = [one.name for one in series if np.isnan(one.y).any()]
     if gaps:
         notes.append(f"A line ends where one of its runs diverged: {', '.join(dict.fromkeys(gaps))}.")
@@ -135,6 +140,14 @@ def format_number(value: float) -> str:
     power = "10" + str(int(exponent)).translate(_SUPERSCRIPTS)
     front = f"{float(mantissa):g}"
     return power if front == "1" else f"{front}·{power}"
+
+
+def _thin(series: Series) -> Series:
+    """Every n-th point of a line that has more than `MOST_POINTS`."""
+    step = math.ceil(len(series.x) / MOST_POINTS)
+    if step <= 1:
+        return series
+    return replace(series, **{axis: np.asarray(getattr(series, axis))[::step] for axis in ("x", "y", "low", "high")})
 
 
 def _tidy(series: Series) -> Series:

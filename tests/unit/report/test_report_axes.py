@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neoteny.report.axes import choose_log_ticks, prepare, share_caption
+from neoteny.report.axes import MOST_POINTS, choose_log_ticks, prepare, share_caption
 from neoteny.report.chart import Chart, Series
 from neoteny.report.palette import KNOWN, choose_colours, choose_keys, choose_looks
 
@@ -143,3 +143,13 @@ def test_series_of_one_method_differ_in_dash_and_shade() -> None:
     assert first.colour != second.colour
     assert first.colour == KNOWN["CBP"]
     assert third.dash == "solid"
+
+
+def test_a_line_of_very_many_points_is_thinned_and_says_so() -> None:
+    many = list(range(MOST_POINTS * 3 + 1))
+    line = prepare(Chart("A", "x", "y", [Series("a", many, many, many, many), Series("b", [1], [1])]))
+    assert "every n-th point" in line.notes
+    assert line.notes.endswith(": a.")
+    drawn = line.chart.series[0]
+    assert list(drawn.x) == list(drawn.low) == many[::4]
+    assert prepare(Chart("A", "x", "y", [Series("a", many[:MOST_POINTS], many[:MOST_POINTS])])).notes == ""

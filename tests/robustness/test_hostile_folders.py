@@ -26,7 +26,7 @@ from neoteny.cli.parser import RunOptions
 from neoteny.experiments import UserCode
 from neoteny.suite.store.checkpoints import Checkpoints
 from support.suite import write_experiment
-from support.tampering import tamper
+from support.tampering import rename_experiment, tamper
 
 EVIDENCE = Path(__file__).parents[2] / "evidence"
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror=\"run()\"><a href='javascript:run()'>x</a>"
@@ -238,7 +238,8 @@ def test_text_of_a_folder_steers_neither_a_page_nor_a_terminal(
     saved["chosen"] = [["", "", ""]]
     saved["failures"] = [""]
     tamper(hostile / "analysis.json", **poison(saved))  # pyright: ignore[reportCallIssue]
-    tamper(hostile / "experiment.json", experiment=text, configuration={text: [text]})
+    rename_experiment(hostile, text)
+    tamper(hostile / "experiment.json", configuration={text: [text]})
     for path in hostile.glob("p*/[0-9a-f]*.json"):
         found = {"name": text, "error": text, "machine": text} if path.parent.name == "progress" else {"machine": text}
         tamper(path, **{key: value for key, value in found.items() if key in path.read_text()})
@@ -307,7 +308,7 @@ def test_a_folder_that_claims_to_be_of_another_experiment(
     """Its results are judged by that experiment, which does not know them, or refused; never by a file in it."""
     for name in ("scr-cbp", "mnist-methods", "ant-methods"):
         folder = Path(shutil.copytree(trained / "out", tmp_path / name))
-        tamper(folder / "experiment.json", experiment=name)
+        rename_experiment(folder, name)
         for command in ("claims", "report"):
             status = cli.main([command, str(folder)])
             said = capsys.readouterr()

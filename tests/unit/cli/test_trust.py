@@ -162,7 +162,7 @@ CLAIM = {"name": "", "statement": "", "source": "", "outcome": "holds", "evidenc
 def test_what_is_not_an_analysis_is_refused(changes: dict[str, object], tmp_path: Path) -> None:
     save_analysis(tmp_path, make_analysis(), 5, "abc")
     tamper(tmp_path / "analysis.json", **changes)
-    with pytest.raises(StoreError, match=r"analysis\.json is not a saved analysis .*neoteny run"):
+    with pytest.raises(StoreError, match=r"analysis\.json is damaged: .*neoteny run"):
         read_saved(tmp_path)
 
 
@@ -172,7 +172,7 @@ def test_a_point_that_is_no_number_is_refused(number: str, tmp_path: Path) -> No
     content = json.loads((tmp_path / "analysis.json").read_text())
     content["charts"][0]["series"][0]["y"] = [json.loads(number), 1.0, 2.0]
     tamper(tmp_path / "analysis.json", charts=content["charts"])
-    with pytest.raises(StoreError, match=r"analysis\.json is not a saved analysis"):
+    with pytest.raises(StoreError, match=r"analysis\.json is damaged: "):
         read_saved(tmp_path)
 
 

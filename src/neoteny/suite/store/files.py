@@ -74,12 +74,6 @@ def make_folder(folder: Path, durable: bool = True) -> None:
         _sync_folder(each.parent)
 
 
-def write_json(path: Path, value: Any, durable: bool = True) -> None:
-    """`write_atomically` for JSON."""
-    text = json.dumps(value, indent=1, sort_keys=True)
-    write_atomically(path, lambda file: file.write(text.encode()), durable)
-
-
 def read_file(path: Path) -> bytes:
     """The contents of a regular file; OSError for anything else, which could make a reader wait without end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

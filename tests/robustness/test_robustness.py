@@ -200,10 +200,10 @@ def test_an_unknown_initialisation_gets_the_line_to_write() -> None:
     model = mlp()
     nn.init.orthogonal_(model.get_parameter("2.weight"), gain=5.0)
     with pytest.raises(ValueError, match=r"init=\{'2': neoteny\.Initial\('orthogonal', scale=5\)\}"):
-        neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6))
+        neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6), init="strict")
     nn.init.normal_(model.get_parameter("2.weight"), std=1.5)
     with pytest.raises(ValueError, match=r"init=\{'2': neoteny\.Initial\('normal', scale=1\.\d+\)\}"):
-        neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6))
+        neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(2, 6), init="strict")
 
 
 @pytest.mark.parametrize("accumulated", [False, True])

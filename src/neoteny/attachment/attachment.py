@@ -29,7 +29,9 @@ from neoteny.methods.chain import Chain
 from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.optim.state import OptimizerState
-from neoteny.units.bind import bind_groups, check_initial, find_groups
+from neoteny.units import laws as unit_laws
+from neoteny.units.bind import bind_groups, find_groups, producers_of
+from neoteny.units.laws import Laws, choose_laws
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.modules import unwrap
 from neoteny.wiring.trace import Norm
@@ -71,8 +73,11 @@ def attach(
         leave_out: producers that shall not become groups.
         norm: "accept" includes units behind a LayerNorm, which couples them.
         init: the initial distribution of new units, for all layers or by producer name. By default the model's
-            `initial_distributions` if it has them, else each layer's own `reset_parameters`.
-        trained: the network is already trained, so its weights need not look like the initial distribution.
+            `initial_distributions` if it has them, else what each layer's weights look drawn from; `print(plastic)`
+            says which. "strict" refuses weights that were not drawn by `reset_parameters`.
+        trained: the network is already trained, so its weights need not look like the initial distribution. New units
+            are drawn as `init` says, else as the model's own code (`_init_weights`, `init_weights`,
+            `reset_parameters`) draws them.
         wiring: of `neoteny.trace` or `neoteny.Wiring.load`, instead of tracing here; no example is needed then.
 
     Returns:
@@ -104,16 +109,16 @@ def attach(
         )
     traced: Wiring | None = None
     live: list[LiveGroup] = []
+    laws: Laws = {}
     if any(method.needs_units for method in methods):
         traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring)
         traced = owned_groups(traced, inner, state_of)
-        live = bind_groups(inner, traced, init)
-        if not trained:
-            check_initial(live, inner)
+        laws = choose_laws(inner, producers_of(traced), init, trained)
+        live = bind_groups(inner, traced, {name: law.initial for name, law in laws.items()})
         prepare_state(state_of, live, inner)
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
-    view = ModuleView(inner, state_of, live, seed, init)
+    view = ModuleView(inner, state_of, live, seed, init, laws)
     retrace = functools.partial(_trace_again, inner, groups, tuple(leave_out), norm)
     made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained)
     for each in earlier:
@@ -276,23 +281,29 @@ class Attachment:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a bit-identical continuation needs besides the model's and the optimizer's own."""
-        return {"version": SAVE_VERSION, "seed": self.seed, **self._chain.saved()}
+        kept = {"version": SAVE_VERSION, "seed": self.seed, **self._chain.saved()}
+        return {**kept, "laws": unit_laws.saved(self.view.laws)} if self.view.laws else kept
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict()`.
 
+        New units are drawn from the saved distributions, where none was declared at attach.
+
         Raises:
             ValueError: the state is of another model or of other methods; nothing is changed then.
         """
-        check_saved(state, self.state_dict())
+        mine = {key: value for key, value in self.state_dict().items() if key != "laws"}  # earlier versions have none
+        check_saved(state, mine)
+        laws = unit_laws.restored(self.view.laws, state.get("laws", {}))
         self._chain.rebuild(state)
         check_shapes(state, self.state_dict())
+        self.view.use_laws(laws)
         self.view.seeds.fill_(state["seed"])
         self._chain.restore(state)
         self._recorder.clear()
 
     def __str__(self) -> str:
-        return summarize(self._chain, self.wiring, self.seed, self.trained)
+        return summarize(self._chain, self.wiring, self.view.laws, self.seed, self.trained)
 
     def __reduce__(self) -> tuple[type[Copied], tuple[dict[str, Any]]]:
         return Copied, (self.state_dict(),)  # hooks and optimizers cannot be copied with a model

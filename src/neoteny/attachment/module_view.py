@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of
+from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of, resolve
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.layers.regions import Region
 from neoteny.optim.state import OptimizerState
 from neoteny.units.bind import refuse_port
+from neoteny.units.laws import STRICT, Laws
 from neoteny.units.view import LiveGroup, View
 
 
@@ -24,6 +25,7 @@ class ModuleView(View):
         groups: its unit groups.
         seed: of every draw.
         init: the declared initial distributions, as for `attach`.
+        laws: what new units of each layer are drawn from.
     """
 
     def __init__(
@@ -33,13 +35,15 @@ class ModuleView(View):
         groups: Sequence[LiveGroup],
         seed: int,
         init: Declared | None = None,
+        laws: Laws | None = None,
     ) -> None:
         super().__init__()
         self.runs = ()
         self.groups = groups
         self.optimizer_state = state
         self._model = model
-        self.init = init
+        self.init = None if init == STRICT else init
+        self.laws: Laws = laws or {}
         self._group_parameters: dict[str, list[str]] = {}
         self._owners: dict[str, tuple[nn.Module, str]] = {}
         self._layers: list[LayerParameters] | None = None
@@ -87,7 +91,16 @@ class ModuleView(View):
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
+        module = weight.rpartition(".")[0]
+        if module in self.laws:
+            return resolve(self._modules[module], self.laws[module].initial)
         return initial_of(self._model, weight, self.init)
+
+    def use_laws(self, laws: Laws) -> None:
+        """Draw new units from these distributions from now on."""
+        self.laws = laws
+        for group in self.groups:
+            group.initial = [resolve(self._modules[port.module], laws[port.module].initial) for port in group.producers]
 
     def freeze(self, name: str) -> None:
         """Make a parameter one that is no longer trained."""

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from neoteny.attachment.checks import owned_groups, prepare_state
 from neoteny.attachment.module_view import ModuleView
 from neoteny.methods.chain import Chain
-from neoteny.units.bind import bind_groups
+from neoteny.units.bind import bind_groups, producers_of
+from neoteny.units.laws import choose_laws
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.wiring import Wiring
 
@@ -32,14 +33,18 @@ def follow(model: nn.Module, wiring: Wiring, view: ModuleView, chain: Chain, ret
             "The model changed after attach, and the optimizer does not own all weights of the units of "
             f"{', '.join(strangers)}: give it the new ones (optimizer.add_param_group), then call plastic.refresh()."
         )
-    if retraced:
-        live = bind_groups(model, wiring, view.init)
+    laws = view.laws
+    if retraced:  # new layers among trained ones
+        new = [name for name in producers_of(wiring) if name not in laws]
+        laws = {**laws, **choose_laws(model, new, view.init, trained=True)}
     else:
         _check_modules(model, view.groups)
-        live = bind_groups(model, wiring, view.init)
+    live = bind_groups(model, wiring, {name: laws[name].initial for name in producers_of(wiring)})
+    if not retraced:
         for group, before in zip(live, view.groups, strict=True):
             group.initial = before.initial
     prepare_state(state, live, model)
+    view.laws = {name: laws[name] for name in producers_of(wiring)}
     gone = view.rebind(live)
     chain.forget(gone)
     chain.extend()

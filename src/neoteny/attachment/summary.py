@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from neoteny.methods.chain import Chain
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState
+from neoteny.units.laws import Laws, describe
 from neoteny.units.view import View
 from neoteny.wiring.wiring import Wiring
 
 
-def summarize(chain: Chain, wiring: Wiring | None, seed: int, trained: bool) -> str:
+def summarize(chain: Chain, wiring: Wiring | None, laws: Laws, seed: int, trained: bool) -> str:
     """The text of an attachment."""
     parts = [f"Neoteny attachment, seed {seed}: " + ", ".join(repr(method) for method in chain.methods)]
-    notes = _notes(chain.view, trained) + ([] if wiring is None else _wiring_notes(chain.methods, chain.view, wiring))
+    notes = (
+        _notes(chain.view, trained)
+        + describe(laws)
+        + ([] if wiring is None else _wiring_notes(chain.methods, chain.view, wiring))
+    )
     return "\n".join([*parts, *chain.describe(), *(f"- {note}" for note in notes)])
 
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neoteny import metrics
-from neoteny.diagnosis.fresh_copy import checked_copy, fresh_copy, has_seen_data, set_norm_statistics
-from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, sentences_on
+from neoteny.diagnosis.fresh_copy import FreshCopies, checked_copy, has_seen_data, set_norm_statistics
+from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, needs_more, sentences_on, with_copy
 from neoteny.layers.groups import UnitGroup
 from neoteny.wiring.modules import unwrap
 from neoteny.wiring.read_point import by_unit, read_at
@@ -28,6 +28,9 @@ from neoteny.wiring.wiring import Wiring
 
 MOST_ROWS = 2000
 """Rows (examples, or examples times positions) for measuring a rank: as many as in the paper; takes seconds at most."""
+
+MOST_COPIES = 8
+"""Fresh copies that are drawn where the first differs from the model: small layers differ from copy to copy."""
 
 _LARGE = 8192.0  # beyond it every bounded activation function is flat; a power of two stays exact in half precision
 _SEED = 0
@@ -42,9 +45,11 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
         model: any feed-forward module.
         inputs: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments. The more
             examples the better: a unit is dead if it is silent on all of them, and no rank exceeds their number.
-        control: compare with a copy of the model whose layers are redrawn (`reset_parameters`, or what the model
-            declares in `initial_distributions`) and whose batch norms, if the model's have seen data, have seen these
-            inputs. If that is not how the model was initialised, pass a fresh model instead. False: no comparison.
+        control: compare with a copy of the model whose weights are drawn again and whose batch norms, if the model's
+            have seen data, have seen these inputs. Weights are drawn as an attachment draws new units, else as the
+            model declares in `initial_distributions`, else by the model's own code (`_init_weights`, `init_weights`,
+            `reset_parameters`), else as they still look drawn, else by torch's own. If none of these is how the model
+            was initialised, pass a fresh model instead. False: no comparison.
         norm: "accept" includes units behind a LayerNorm, "refuse" leaves them out.
 
     Raises:
@@ -73,13 +78,17 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
         layers = _measure(sandbox, wiring, bounds)
         fresh_magnitude: float | None = None
         if control is not False:
-            fresh = fresh_copy(model, notes) if control is True else checked_copy(model, unwrap(control))
-            if has_seen_data(model):
-                set_norm_statistics(fresh, inputs)
-            with Sandbox(fresh, inputs) as fresh_sandbox:
-                twins = _measure(fresh_sandbox, wiring, bounds)
+            copies = FreshCopies(model) if control is True else None
+            fresh = checked_copy(model, unwrap(cast(nn.Module, control))) if copies is None else copies.draw(0)
+            twins = _measure_fresh(model, fresh, inputs, wiring, bounds)
             layers = {name: replace(layer, fresh=twins.get(name)) for name, layer in layers.items()}
             fresh_magnitude = float(metrics.weight_magnitude(fresh.parameters()))
+            if copies is not None:
+                notes += copies.notes
+                more = any(needs_more(layer) for layer in layers.values())
+                for seed in range(1, MOST_COPIES) if more else ():
+                    twins = _measure_fresh(model, copies.draw(seed), inputs, wiring, bounds)
+                    layers = {name: with_copy(layer, twins.get(name)) for name, layer in layers.items()}
     silent = {group.name: "not called on these inputs" for group in wiring if group.name not in layers}
     short = [layer.name for layer in layers.values() if layer.rows < layer.units]
     if short:
@@ -255,6 +264,15 @@ def _measure(sandbox: Sandbox, wiring: Wiring, bounds: _Bounds) -> dict[str, Lay
         for group in wiring
         if layers[group.name].dead is not None
     }
+
+
+def _measure_fresh(
+    model: nn.Module, fresh: nn.Module, inputs: Any, wiring: Wiring, bounds: _Bounds
+) -> dict[str, LayerDiagnosis]:
+    if has_seen_data(model):
+        set_norm_statistics(fresh, inputs)
+    with Sandbox(fresh, inputs) as sandbox:
+        return _measure(sandbox, wiring, bounds)
 
 
 def _layer_numbers(model: nn.Module, group: UnitGroup, layer: _Layer) -> LayerDiagnosis:

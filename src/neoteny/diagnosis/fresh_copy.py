@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from neoteny.draws.initial import Distribution, declared_distributions, declared_for, resolve
+from neoteny.attachment.attachment import attachments
+from neoteny.draws.fit import UNIFORM, is_uniform
+from neoteny.draws.initial import Initial, declared_distributions, declared_for, distribution_of
 from neoteny.layers.kinds import BOUNDARIES
+from neoteny.units.law_search import Found, search
+from neoteny.units.laws import compact
+from neoteny.units.own_initialisation import redraw
 from neoteny.wiring.sandbox import call
 
-_SEED = 0
+_LARGEST_GAIN = 1.1 * 5.0 / 3.0  # of the known rules, tanh's, with some room
 
 
 def _copy(model: nn.Module) -> nn.Module:
@@ -27,33 +33,126 @@ def _copy(model: nn.Module) -> nn.Module:
         ) from error
 
 
-@torch.no_grad()
-def fresh_copy(model: nn.Module, notes: list[str]) -> nn.Module:
-    """The model with every layer redrawn; parameters of unknown distribution keep their values, and a note says so."""
-    fresh = _copy(model)
-    before = {name: (parameter, parameter._version) for name, parameter in fresh.named_parameters()}
-    torch.manual_seed(_SEED)
-    for module in reversed(list(fresh.modules())):  # a parent's own way of drawing comes last, as in its constructor
-        reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-        if callable(reset):
-            with contextlib.suppress(Exception):  # it may need arguments that are not known here
-                reset()
+class FreshCopies:
+    """Copies of a model with every weight drawn again.
+
+    Each weight is drawn from the first of these that is known: what an attachment draws new units from; what the model
+    declares in `initial_distributions`; what the model's own code draws; what the weight still looks drawn from;
+    torch's own. Parameters of unknown distribution keep their values.
+
+    Attributes:
+        notes: what limits the comparison, known after the first draw.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._looks = search(model)
+        self._known = _known(model)
+        self._laws: dict[str, Initial] | None = None
+        self.notes: list[str] = []
+
+    @torch.no_grad()
+    def draw(self, seed: int) -> nn.Module:
+        """A fresh copy; torch's random state is left changed."""
+        fresh = _copy(self._model)
+        before = {name: (parameter, parameter._version) for name, parameter in fresh.named_parameters()}
+        torch.manual_seed(seed)
+        called: dict[str, str] = {}
+        redraw(fresh, called)
+        if self._laws is None:
+            self._laws = self._choose(search(fresh) if called else {})
+        for name, initial in self._laws.items():
+            owner, _, key = name.rpartition(".")
+            _draw(fresh.get_parameter(name), initial)
+            if key == "weight":
+                _draw_bias(fresh.get_submodule(owner), self._model.get_submodule(owner))
+        after = dict(fresh.named_parameters())
+        kept = [name for name, (old, version) in before.items() if after.get(name) is old and old._version == version]
+        if kept and not seed:
+            self.notes.append(
+                f"the fresh copy keeps parameters whose initial distribution is not known: {compact(kept)}"
+            )
+        return fresh
+
+    def _choose(self, drawn: Mapping[str, Found]) -> dict[str, Initial]:
+        """The weights to draw from another law than the methods of the model's modules have drawn them from.
+
+        Args:
+            drawn: what these methods gave, where the model has a way of its own.
+        """
+        laws: dict[str, Initial] = {}
+        guessed: list[str] = []
+        for name, look in self._looks.items():
+            owner, _, key = name.rpartition(".")
+            initial = self._known.get(owner) if key == "weight" else None
+            if initial is None and (name not in drawn or drawn[name].own or drawn[name].initial is None):
+                initial, sure = _looks_fresh(look)
+                guessed += [] if sure else [name.removesuffix(".weight")]
+            if initial is not None and initial.name != "default":  # that has just been drawn
+                laws[name] = initial
+        if guessed:
+            self.notes.append(
+                f"no rule says how large the weights of {compact(guessed)} should be, so they are taken for freshly "
+                "drawn; if they are not, pass a fresh model as control"
+            )
+        return laws
+
+
+def _known(model: nn.Module) -> dict[str, Initial]:
+    """The layers whose initial distribution was declared, or found when something was attached."""
+    known: dict[str, Initial] = {}
     declared = declared_distributions(model, None)
-    for name, module in fresh.named_modules():
-        distribution = None
-        if isinstance(module, BOUNDARIES) and declared_for(name, declared) != "default":
-            distribution = resolve(module, declared_for(name, declared))
-        if isinstance(distribution, Distribution):
-            scale = distribution.scale
-            uniform = distribution.family == "uniform"
-            module.weight.uniform_(-scale, scale) if uniform else module.weight.normal_(0.0, scale)  # pyright: ignore
-            if module.bias is not None:
-                cast(Tensor, module.bias).zero_()
-    after = dict(fresh.named_parameters())
-    kept = [name for name, (old, version) in before.items() if after.get(name) is old and old._version == version]
-    if kept:
-        notes.append(f"the fresh copy keeps parameters whose initial distribution is not known: {', '.join(kept)}")
-    return fresh
+    for name, module in model.named_modules():
+        given = declared_for(name, declared)
+        if isinstance(module, BOUNDARIES) and given != "default":
+            known[name] = Initial(given) if isinstance(given, str) else given
+    for each in attachments(model):
+        known |= {name: law.initial for name, law in each.view.laws.items()}
+    return known
+
+
+def _looks_fresh(look: Found) -> tuple[Initial | None, bool]:
+    """What a weight looks drawn from (None for torch's own, or nothing), and whether that can be relied upon.
+
+    Weights that grew as a whole still look drawn. A gain beyond all known ones is therefore not believed: the usual one
+    of the same rule takes its place, so that the growth is seen.
+    """
+    rule, initial = look.rule, look.initial
+    if initial is not None and initial.name == "orthogonal" and (initial.scale or 0.0) > _LARGEST_GAIN:
+        return replace(initial, scale=1.0), True
+    if look.own or rule is None or rule.known:
+        return (None if look.own else look.initial), True
+    if rule.family == UNIFORM and rule.mode in ("constant", "fan_in"):
+        return None, True  # torch's own, grown or shrunk: nobody else draws uniform weights of any size
+    if rule.mode == "constant":
+        grown = look.fit.spread > _LARGEST_GAIN / min(look.fans) ** 0.5
+        return (None, True) if grown else (look.initial, False)
+    if rule.gain <= _LARGEST_GAIN:
+        return look.initial, True
+    return replace(rule, gain=2.0**0.5 if rule.mode == "fan_out" else 1.0).initial(), True
+
+
+def _draw(parameter: Tensor, initial: Initial) -> None:
+    """Draw a parameter again, from torch's generator."""
+    distribution = distribution_of(parameter, initial)
+    scale = distribution.scale
+    if distribution.family == "uniform":
+        parameter.uniform_(-scale, scale)
+    elif distribution.family == "cut":
+        nn.init.trunc_normal_(parameter, 0.0, scale, -distribution.cut * scale, distribution.cut * scale)
+    elif initial.name == "orthogonal" and initial.scale is not None:
+        nn.init.orthogonal_(parameter, initial.scale)
+    else:
+        parameter.normal_(0.0, scale)
+
+
+def _draw_bias(fresh: nn.Module, model: nn.Module) -> None:
+    """Set a bias that torch's own reset has just drawn to zero, unless the model's is drawn in that way."""
+    bias, own = getattr(fresh, "bias", None), getattr(model, "bias", None)
+    if isinstance(bias, nn.Parameter) and isinstance(own, Tensor):
+        weight = cast(Tensor, model.weight)
+        if not bool(own.any()) or not is_uniform(own, (weight[0].numel() or 1) ** -0.5):
+            bias.zero_()
 
 
 def checked_copy(model: nn.Module, fresh: nn.Module) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from neoteny.text import render
@@ -40,6 +40,8 @@ class LayerDiagnosis:
         weight_magnitude: mean absolute incoming weight.
         rows: rows of the ranks: examples, or a fixed random choice of examples and positions.
         fresh: the same layer of the freshly initialised copy.
+        fresh_most: the largest share of dead (or saturated) units in any fresh copy, where several were drawn.
+        fresh_least_rank: the smallest effective rank in any of them.
     """
 
     name: str
@@ -52,6 +54,8 @@ class LayerDiagnosis:
     weight_magnitude: float
     rows: int
     fresh: LayerDiagnosis | None = None
+    fresh_most: float | None = None
+    fresh_least_rank: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers."""
@@ -132,22 +136,42 @@ def sentences_on(found: Diagnosis) -> list[str]:
 
 def on_dead_units(layer: LayerDiagnosis) -> tuple[str, str]:
     """Dead units, or saturated ones where the activation function is bounded (there a dead unit is saturated too)."""
-    share, what = layer.dead_share, "never fire on these inputs"
-    before = None if layer.fresh is None else layer.fresh.dead_share
+    share, what = _lost(layer), "never fire on these inputs"
     if layer.saturated_share is not None:
-        share, what = layer.saturated_share, "sit at a limit of their activation function on all these inputs"
-        before = None if layer.fresh is None else layer.fresh.saturated_share
+        what = "sit at a limit of their activation function on all these inputs"
+    first = None if layer.fresh is None else _lost(layer.fresh)
+    before = first if layer.fresh_most is None else layer.fresh_most
     if share < NOTABLE_SHARE:
         return "", ""
     count = round(share * layer.units)
     sentence = f"{share:.0%} of {layer.name}'s units ({count} of {layer.units}) {what}"
-    if before is None:
+    if before is None or first is None:
         return f"{sentence}.", _REPLACE
     # Counts of two fresh copies differ by chance: up to two standard deviations of the difference are not reported.
     chance = 2.0 * math.sqrt(2.0 * before * layer.units)
     if count - before * layer.units < max(NOTABLE_SHARE * layer.units - 0.5, chance):
         return f"{sentence}; so do {before:.0%} in a fresh copy, so training is not the cause.", ""
-    return f"{sentence}; in a fresh copy: {before:.0%}.", _REPLACE
+    return f"{sentence}; in a fresh copy: {first:.0%}.", _REPLACE
+
+
+def needs_more(layer: LayerDiagnosis) -> bool:
+    """Whether a layer differs so much from its fresh copy that further copies are worth drawing."""
+    return math.isfinite(layer.effective_rank) and bool(on_dead_units(layer)[1] or _on_rank(layer)[1])
+
+
+def with_copy(layer: LayerDiagnosis, copy: LayerDiagnosis | None) -> LayerDiagnosis:
+    """The layer compared with one more fresh copy, if that copy called it."""
+    if copy is None:
+        return layer
+    first = layer.fresh or copy
+    most = _lost(first) if layer.fresh_most is None else layer.fresh_most
+    least = first.effective_rank if layer.fresh_least_rank is None else layer.fresh_least_rank
+    return replace(layer, fresh_most=max(most, _lost(copy)), fresh_least_rank=min(least, copy.effective_rank))
+
+
+def _lost(layer: LayerDiagnosis) -> float:
+    """The share of saturated units where the activation function is bounded, else of dead ones."""
+    return layer.dead_share if layer.saturated_share is None else layer.saturated_share
 
 
 def _on_rank(layer: LayerDiagnosis) -> tuple[str, str]:
@@ -157,7 +181,8 @@ def _on_rank(layer: LayerDiagnosis) -> tuple[str, str]:
         low = layer.effective_rank < NOTABLE_RANK_ALONE * most
         return (f"{sentence} (at most {most} with these inputs).", _REPLACE) if low else ("", "")
     before = layer.fresh.effective_rank
-    low = layer.effective_rank < NOTABLE_RANK * before
+    least = before if layer.fresh_least_rank is None else layer.fresh_least_rank
+    low = layer.effective_rank < NOTABLE_RANK * min(before, least)
     return (f"{sentence}; a fresh copy has {before:.1f}.", _REPLACE) if low else ("", "")
 
 

@@ -1,7 +1,7 @@
 """Initial distributions d_l (Algorithm 1): what a new unit's incoming weights are drawn from.
 
-`resolve` turns what a user declares (or a module's own `reset_parameters`) into a distribution that can be drawn with
-the counter-based generator; `check_spread` refuses weights that clearly do not come from it.
+`resolve` turns a declaration (or a module's own `reset_parameters`) into a distribution that can be drawn with the
+counter-based generator. Where nothing is declared, `units/laws.py` finds a declaration for each layer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.draws import rng
+from neoteny.draws.fit import cut_moments
 from neoteny.text import nearest
 
 NAMES = (
@@ -46,25 +47,67 @@ class Initial:
             "relu" and Xavier "linear" if none is given, as `torch.nn.init` does.
         slope: the negative slope of "leaky_relu".
         scale: the bound, standard deviation or gain of "uniform", "normal" and "orthogonal".
+        mode: "fan_in" or "fan_out", for Kaiming.
+        gain: of Kaiming and Xavier as a number, instead of a nonlinearity.
+        cut: normal weights beyond this many standard deviations are drawn again. As in `torch.nn.init.trunc_normal_`,
+            the `scale` of "normal" is the standard deviation before the cut; Kaiming, Xavier and LeCun have theirs
+            after it.
 
     Example:
         >>> Initial("kaiming_uniform", nonlinearity="tanh").name
         'kaiming_uniform'
+        >>> print(Initial("kaiming_normal", mode="fan_out"))
+        normal, kaiming fan_out, gain sqrt(2)
     """
 
     name: str = "default"
     nonlinearity: str | None = None
     slope: float | None = None
     scale: float | None = None
+    mode: str = "fan_in"
+    gain: float | None = None
+    cut: float | None = None
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
-            raise ValueError(f"init must be one of {', '.join(NAMES)}; got {self.name!r}.")
+            raise ValueError(f"init must be one of {', '.join(NAMES)}; got {self.name!r}.{nearest(self.name, NAMES)}")
         if self.name in _SCALED:
             if self.scale is None or not self.scale > 0:
                 raise ValueError(f"Initial({self.name!r}) needs scale > 0, e.g. Initial({self.name!r}, scale=0.1).")
         elif self.scale is not None:
             raise ValueError(f"Initial({self.name!r}) takes no scale; scale belongs to {', '.join(_SCALED)}.")
+        if self.mode not in ("fan_in", "fan_out"):
+            raise ValueError(f"Initial: mode must be 'fan_in' or 'fan_out'; got {self.mode!r}.")
+        if self.mode == "fan_out" and not self.name.startswith("kaiming"):
+            raise ValueError(f"Initial({self.name!r}) takes no mode; mode belongs to kaiming_uniform, kaiming_normal.")
+        if self.gain is not None:
+            if not self.name.startswith(("kaiming", "xavier")) or self.nonlinearity is not None:
+                raise ValueError("Initial: gain belongs to Kaiming and Xavier, and takes the place of nonlinearity.")
+            if not self.gain > 0:
+                raise ValueError(f"Initial: gain must be above 0; got {self.gain!r}.")
+        if self.cut is not None and (not self.name.endswith("normal") or not self.cut > 0):
+            raise ValueError(f"Initial: cut belongs to normal distributions and is above 0; got {self.cut!r}.")
+
+    def __str__(self) -> str:
+        if self.name == "default":
+            return "torch's own (reset_parameters)"
+        if self.name == "orthogonal":
+            return f"orthogonal, gain {_readable(self.scale or 0.0)}"
+        how, _, family = self.name.rpartition("_")
+        family += "" if self.cut is None else f", cut at {self.cut:g} standard deviations"
+        if self.scale is not None:
+            return f"{family}, {'bound' if self.name == 'uniform' else 'standard deviation'} {self.scale:.4g}"
+        if how == "lecun":
+            return f"{family}, lecun (fan_in, gain 1)"
+        return f"{family}, {how}{f' {self.mode}' if how == 'kaiming' else ''}, gain {_readable(self.factor)}"
+
+    @property
+    def factor(self) -> float:
+        """The gain of Kaiming, Xavier and LeCun."""
+        if self.gain is not None:
+            return self.gain
+        usual = "relu" if self.name.startswith("kaiming") else "linear"
+        return 1.0 if self.name.startswith("lecun") else _gain(self.nonlinearity or usual, self.slope)
 
 
 Declared = str | Initial | Mapping[str, str | Initial]
@@ -76,22 +119,30 @@ class Distribution:
     """A distribution of weights that is drawn row by row.
 
     Args:
-        family: "uniform" on (-scale, scale), or "normal" with standard deviation `scale`.
-        scale: see family.
+        family: "uniform" on (-scale, scale), "normal" with standard deviation `scale`, or "cut": normal with standard
+            deviation `scale`, without what lies beyond `cut` of them.
+        scale, cut: see family.
     """
 
     family: str
     scale: float
+    cut: float = math.inf
 
     @property
     def std(self) -> float:
         """Standard deviation of one weight."""
+        if self.family == "cut":
+            return self.scale * cut_moments(self.cut)[0]
         return self.scale / math.sqrt(3.0) if self.family == "uniform" else self.scale
 
     def draw(self, seeds: Tensor, step: int, purpose: str, rows: Tensor, columns: int) -> Tensor:
         """Fresh weights (..., columns), float64, for the given rows; see `rng.uniform`."""
         if self.family == "uniform":
             return (rng.uniform(seeds, step, purpose, rows, columns) * 2.0 - 1.0) * self.scale
+        if self.family == "cut":
+            outside = math.erfc(self.cut / math.sqrt(2.0)) / 2.0
+            inside = outside + rng.uniform(seeds, step, purpose, rows, columns) * (1.0 - 2.0 * outside)
+            return torch.special.ndtri(inside) * self.scale
         return rng.normal(seeds, step, purpose, rows, columns) * self.scale
 
 
@@ -130,7 +181,11 @@ def fresh_weight(module: nn.Module, torch_seed: int) -> Tensor:
 
 def fans(module: nn.Module) -> tuple[int, int]:
     """(fan in, fan out) of a Linear or Conv."""
-    weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
+    return fans_of(module.weight)  # pyright: ignore[reportArgumentType]
+
+
+def fans_of(weight: Tensor) -> tuple[int, int]:
+    """(fan in, fan out) of a weight (out, in, *kernel)."""
     receptive = math.prod(weight.shape[2:])
     return weight.shape[1] * receptive, weight.shape[0] * receptive
 
@@ -143,53 +198,27 @@ def resolve(module: nn.Module, declared: str | Initial) -> Distribution | Module
         declared: what the user declared, "default" if nothing.
     """
     init = Initial(declared) if isinstance(declared, str) else declared
-    fan_in, fan_out = fans(module)
     if init.name == "default":
-        return _default(module, fan_in)
-    family = "uniform" if init.name.endswith("uniform") else "normal"
+        return _default(module, fans(module)[0])
+    return distribution_of(module.weight, init)  # pyright: ignore[reportArgumentType]
+
+
+def distribution_of(weight: Tensor, init: Initial) -> Distribution:
+    """The distribution of a weight (out, in, *kernel) by any name but "default"."""
+    fan_in, fan_out = fans_of(weight)
+    family = "uniform" if init.name.endswith("uniform") else "normal" if init.cut is None else "cut"
     if init.name == "orthogonal" and init.scale is not None:
-        return Distribution("normal", init.scale / math.sqrt(max(fan_in, len(module.weight))))  # pyright: ignore[reportArgumentType]
-    if init.scale is not None:
-        return Distribution(family, init.scale)
-    if init.name.startswith("kaiming"):
-        std = _gain(init.nonlinearity or "relu", init.slope) / math.sqrt(fan_in)
-    elif init.name.startswith("xavier"):
-        std = _gain(init.nonlinearity or "linear", init.slope) * math.sqrt(2.0 / (fan_in + fan_out))
-    else:
-        std = 1.0 / math.sqrt(fan_in)
-    return Distribution(family, std * math.sqrt(3.0) if family == "uniform" else std)
-
-
-def check_spread(name: str, module: nn.Module, distribution: Distribution | ModuleDistribution) -> None:
-    """Raise if a weight clearly does not come from the distribution (its spread is off by more than a quarter).
-
-    Raises:
-        ValueError: names the layer, both spreads, the named distributions that would fit, and the ways out.
-    """
-    weight: Tensor = module.weight.detach().double()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
-    spread = weight.square().mean().sqrt().item()
-    # The relative error of the sample is below 1/sqrt(2 n); at five times that, false alarms do not occur in practice.
-    tolerance = max(0.25, 5.0 / math.sqrt(2.0 * weight.numel()))
-    if _close(spread, distribution.std, tolerance):
-        return
-    fitting = [
-        candidate
-        for candidate in NAMES[1:-3]
-        if _close(spread, resolve(module, candidate).std, min(tolerance, 0.1))  # close enough to name it
-    ]
-    measured = f"neoteny.Initial('normal', scale={spread:.4g})"
-    suggestion = repr(fitting[0]) if fitting else f"{{{name!r}: {measured}}}"
-    hint = f" Its spread fits init={fitting[0]!r}." if fitting else ""
-    gain = _orthogonal_gain(weight.flatten(1))
-    if gain is not None:
-        suggestion = f"neoteny.Initial('orthogonal', scale={gain:.4g})"
-        hint = f" It is orthogonal; where other layers are not, name it: init={{{name!r}: {suggestion}}}."
-    raise ValueError(
-        f"{name}: the initial distribution has a standard deviation of {distribution.std:.4g}, but the weights at "
-        f"attach have {spread:.4g}, so new units would not look like the initial ones.{hint} Declare how the network "
-        f"was initialised, e.g. attach(..., init={suggestion}), or say that it is already trained: "
-        "attach(..., trained=True)."
-    )
+        return Distribution("normal", init.scale / math.sqrt(max(fan_in, len(weight))))
+    scale = init.scale
+    if scale is None:
+        if init.name.startswith("xavier"):
+            std = init.factor * math.sqrt(2.0 / (fan_in + fan_out))
+        else:
+            std = init.factor / math.sqrt(fan_out if init.mode == "fan_out" else fan_in)
+        scale = std * math.sqrt(3.0) if family == "uniform" else std
+        if family == "cut" and init.cut is not None:
+            scale /= cut_moments(init.cut)[0]
+    return Distribution(family, scale) if init.cut is None else Distribution(family, scale, init.cut)
 
 
 def declared_distributions(model: nn.Module, init: Declared | None) -> Declared:
@@ -235,16 +264,9 @@ def _gain(nonlinearity: str, slope: float | None) -> float:
         ) from error
 
 
-def _orthogonal_gain(matrix: Tensor) -> float | None:
-    """The gain of an orthogonal matrix (of its rows or its columns, whichever are fewer); None if it is not one."""
-    rows, columns = matrix.shape
-    gram = matrix @ matrix.T if rows <= columns else matrix.T @ matrix
-    squared = gram.diagonal().mean()
-    identity = squared * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    if len(gram) < 2 or squared == 0 or not torch.allclose(gram, identity, rtol=0.0, atol=1e-4 * squared.item()):
-        return None
-    return math.sqrt(squared.item())
-
-
-def _close(value: float, expected: float, tolerance: float) -> bool:
-    return expected / (1.0 + tolerance) <= value <= expected * (1.0 + tolerance)
+def _readable(value: float) -> str:
+    """A gain as people write it."""
+    for text, known in (("sqrt(2)", 2.0**0.5), ("5/3", 5.0 / 3.0), ("1/sqrt(3)", 3.0**-0.5)):
+        if math.isclose(value, known, rel_tol=1e-9):
+            return text
+    return f"{value:.4g}"

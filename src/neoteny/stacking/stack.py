@@ -84,7 +84,7 @@ def stack(
         wiring = find_groups("stack", template, example, groups, leave_out, norm)
         live = bind_groups(template, wiring, init)
         for run, module in enumerate(modules if not trained else ()):
-            check_initial(live, module, f"run {run}, ")
+            check_initial(wiring, module, init, f"run {run}, ")
     view = StackView(modules, copy.deepcopy(template), live, seeds, init)
     return Stack(view, methods, wiring, loss)
 

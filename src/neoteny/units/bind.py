@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from neoteny.draws.initial import Declared, check_spread, declared_distributions
+from neoteny.draws.initial import Declared, declared_distributions, declared_for
 from neoteny.layers.groups import UnitGroup
+from neoteny.units.laws import check_declared
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.trace import Norm, trace
 from neoteny.wiring.wiring import Wiring
@@ -43,11 +44,15 @@ def bind_groups(model: nn.Module, wiring: Wiring, init: Declared | None) -> list
     return [LiveGroup(group, modules, declared) for group in wiring.groups]
 
 
-def check_initial(groups: Sequence[LiveGroup], model: nn.Module, label: str = "") -> None:
+def check_initial(wiring: Wiring, model: nn.Module, init: Declared | None, label: str = "") -> None:
     """Refuse a model whose weights do not look like the distribution that new units would be drawn from."""
-    for group in groups:
-        for port, distribution in zip(group.producers, group.initial, strict=True):
-            check_spread(f"{label}{port.module}", model.get_submodule(port.module), distribution)
+    declared = declared_distributions(model, init)
+    check_declared(model, {name: declared_for(name, declared) for name in producers_of(wiring)}, label=label)
+
+
+def producers_of(wiring: Wiring) -> list[str]:
+    """The layers whose rows are units, each once."""
+    return list(dict.fromkeys(port.module for group in wiring.groups for port in group.producers))
 
 
 def refuse_port(groups: Sequence[LiveGroup], name: str) -> None:

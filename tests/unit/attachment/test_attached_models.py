@@ -140,13 +140,14 @@ def test_attaching_to_a_trained_model_works_when_said() -> None:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     with torch.no_grad():
-        model.get_parameter("0.weight").mul_(3.0)
+        model.get_parameter("0.weight").mul_(3.0).pow_(9)  # a few huge weights: no distribution anybody draws from
     before = snapshot(model)
-    with pytest.raises(ValueError, match=r"0: the initial distribution .* trained=True"):
+    with pytest.raises(ValueError, match=r"fit no initial distribution.*: 0 \(standard deviation.* trained=True"):
         neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6))
     assert_same(before, snapshot(model))
     plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), trained=True, seed=1)
     assert "already trained" in str(plastic)
+    assert "new units of 0, 2: torch's own (reset_parameters); for want of another" in str(plastic)
     train(model, optimizer, plastic, batches(20))
     assert sum(plastic.replaced.values()) > 0
 
@@ -157,8 +158,8 @@ def test_a_declared_initial_distribution_is_drawn_from() -> None:
         assert isinstance(layer, nn.Linear)
         nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    with pytest.raises(ValueError, match="init='kaiming_uniform'"):
-        neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6))
+    with pytest.raises(ValueError, match=r"init=\{'0': 'kaiming_uniform', '2': 'kaiming_uniform'\}"):
+        neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), init="strict")
     plastic = neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6), init="kaiming_uniform", seed=1)
     train(model, optimizer, plastic, batches(400))
     bound = 6**0.5 / 6**0.5  # sqrt(2) * sqrt(3 / fan in) with 6 inputs
@@ -174,12 +175,14 @@ def orthogonal_net() -> nn.Sequential:
     return net
 
 
-def test_orthogonal_weights_are_refused_with_the_line_that_mends_it() -> None:
+def test_orthogonal_weights_are_found_and_refused_where_strictness_was_asked_for() -> None:
     torch.manual_seed(0)
     net = orthogonal_net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=r"It is orthogonal.*Initial\('orthogonal', scale=1.414\)"):
-        neoteny.attach(net, optimizer, ContinualBackprop(), example=torch.zeros(2, 6))
+    with pytest.raises(ValueError, match=r"look like: orthogonal.*'2': neoteny.Initial\('orthogonal', scale=1.414\)"):
+        neoteny.attach(net, optimizer, ContinualBackprop(), example=torch.zeros(2, 6), init="strict")
+    plastic = neoteny.attach(net, optimizer, ContinualBackprop(), example=torch.zeros(2, 6))
+    assert "new units of 0, 2: orthogonal, gain sqrt(2); as the weights were drawn" in str(plastic)
 
 
 def test_a_new_unit_of_an_orthogonal_network_is_as_long_as_the_others_were() -> None:

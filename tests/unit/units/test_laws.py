@@ -28,7 +28,7 @@ def replace_all(model: nn.Module, plastic: Any) -> None:
     """Updates after which every unit was replaced at least once."""
     for _ in range(2):
         model(batch(model)).square().sum().backward()
-        plastic.optimizer.step()
+        plastic.optimizers[0].step()
 
 
 def trained(model: nn.Module) -> nn.Module:

@@ -33,6 +33,7 @@ def classify(probe: Probe, check: Check, leave_out: list[str], *, accept: bool, 
         return Wiring((), evidence.left_out, evidence.refused, evidence.guesses, evidence.avoidable)
     for name in evidence.open_layers:
         _classify_layer(evidence, name, accept)
+    evidence.gather_foreign()
     groups = Families(evidence, check).groups()
     for name in probe.named("opaque"):
         evidence.left_out[name] = f"{evidence.class_name(name)}: its units are not rows and columns of a Linear or Conv"

@@ -59,10 +59,22 @@ class Evidence:
         if not self._steady():
             return False
         self._reach(self.probe.named("boundary"))
-        if self.refused and not self.avoidable:
-            return False
-        self._reach_foreign()
-        return True
+        return not self.refused or self.avoidable
+
+    def gather_foreign(self) -> None:
+        """Run the passes of what else may reach the places that open layers reach."""
+        reach = self.probe.recording.reach
+        places = {sink for name in self.open_layers for sink in self.bases[name].hits}
+        self.foreign["the model's input"] = self.probe.taint_inputs()
+        opaque, loose = (
+            [name for name in names if reach is None or not places.isdisjoint(reach[name])]
+            for names in (self.probe.named("opaque"), self.probe.recording.loose)
+        )
+        for name, (seen,) in self._each(opaque, lambda some: (self.probe.taint(some),)).items():
+            self.foreign[f"{name} ({self.class_name(name)})"] = seen
+        if loose and self.probe.taint_parameters(loose).hits:
+            tainted = self._each(loose, lambda some: (self.probe.taint_parameters(some),))
+            self.noted = {name: seen for name, (seen,) in tainted.items()}
 
     @property
     def open_layers(self) -> list[str]:
@@ -150,15 +162,6 @@ class Evidence:
             if any((f & ~base.hits.get(sink, torch.zeros_like(f))).any() for sink, f in hits.items()):
                 self.lost[name] = hits
             base.leaked |= moved[name][1].leaked
-
-    def _reach_foreign(self) -> None:
-        self.foreign["the model's input"] = self.probe.taint_inputs()
-        for name, (seen,) in self._each(self.probe.named("opaque"), lambda some: (self.probe.taint(some),)).items():
-            self.foreign[f"{name} ({self.class_name(name)})"] = seen
-        loose = list(self.probe.recording.loose)
-        if loose and self.probe.taint_parameters(loose).hits:
-            tainted = self._each(loose, lambda some: (self.probe.taint_parameters(some),))
-            self.noted = {name: seen for name, (seen,) in tainted.items()}
 
 
 def _add_hits(seen: Pass, hits: dict[str, Tensor]) -> None:

@@ -145,6 +145,14 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path) -> None:
     assert f"{path} is damaged: it cannot be read" in status_text(ResultsFolder.open(folder))
 
 
+def test_a_link_to_nowhere_in_place_of_a_table_does_not_count(folder: Path) -> None:
+    path = find(folder, "parts/*.parquet")
+    path.unlink()
+    path.symlink_to("nowhere")
+    assert Results.open(folder).finished_runs() == set()
+    assert Results.open(folder).frame().empty
+
+
 # Checksums cannot be lost
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from neoteny.cli import parser as cli
+from neoteny.suite.progress import status_text
 from neoteny.suite.store.results import Results
 from support.flipped_bits import EXPERIMENT, snapshot
 
@@ -129,6 +130,7 @@ def test_a_table_without_a_description_is_set_aside_when_its_runs_are_trained_ag
     table = sorted(out.glob("parts/*.parquet"))[0]
     content = table.read_bytes()
     table.with_suffix(".json").unlink()
+    assert f"{table} is damaged: it has no description" in status_text(Results.open(out))
     assert run(out)[0] == 0
     assert (out / "damaged" / table.name).read_bytes() == content
     assert Results.open(out).frame().equals(before)

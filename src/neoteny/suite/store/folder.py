@@ -130,11 +130,15 @@ class ResultsFolder:
         raise Damaged(path, reason, _SOURCE_REMEDY)
 
     def find_damage(self) -> list[Damaged]:
-        """What is wrong with experiment.py, analysis.json and the tables of unfinished stacks."""
+        """What is wrong with experiment.py, analysis.json, tables of unfinished stacks, and tables that stand alone."""
         analysis = functools.partial(read_document, self.root / "analysis.json", ANALYSIS, self.sealed)
         checks: list[Callable[[], Any]] = [self.find_source, analysis]
         checks += [functools.partial(self.read_unfinished, path) for path in self.unfinished_tables()]
-        damaged: list[Damaged] = []
+        damaged = [
+            Damaged(path, "it has no description, so it does not count", "`neoteny run` trains its runs again.")
+            for path in sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
+            if not path.with_suffix(".json").exists()
+        ]
         for check in checks:
             try:
                 check()
@@ -234,7 +238,7 @@ class ResultsFolder:
     def _tables(self) -> list[Path]:
         """The Parquet parts that count: those with a description beside them."""
         found = sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
-        return [path for path in found if path.with_suffix(".json").exists()]
+        return [path for path in found if self.is_finished(path.stem)]
 
     def finished_runs(self) -> set[str]:
         """Ids of all runs whose results are there."""

@@ -18,7 +18,6 @@ pytest.importorskip("accelerate", reason="accelerate is not installed (the extra
 from neoteny.integrations.huggingface import Plasticity  # noqa: E402
 
 FAST = neoteny.ContinualBackprop(replacement_rate=0.05, maturity_threshold=4)
-INIT = neoteny.Initial("normal", scale=0.02)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -56,14 +55,14 @@ def fit(folder: Path, model: Any, callback: Plasticity, steps: int, resume: Path
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
-    whole, callback = build(), Plasticity(FAST, seed=1, init=INIT)
+    whole, callback = build(), Plasticity(FAST, seed=1)
     trainer = fit(tmp_path / "whole", whole, callback, 24)
     logged = [entry["plasticity/replaced"] for entry in trainer.state.log_history if "plasticity/replaced" in entry]
     assert logged[-1] > 20
     assert not any(module._forward_pre_hooks for module in whole.modules())
 
     checkpoint = tmp_path / "whole" / "checkpoint-12"
-    resumed, again = build(), Plasticity(FAST, seed=1, init=INIT, resume_from=checkpoint)
+    resumed, again = build(), Plasticity(FAST, seed=1, resume_from=checkpoint)
     fit(tmp_path / "again", resumed, again, 24, resume=checkpoint)
     for name, parameter in whole.named_parameters():
         assert torch.equal(parameter, resumed.get_parameter(name)), name
@@ -71,11 +70,11 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_its_state_is_refused(tmp_path: Path) -> None:
-    fit(tmp_path / "first", build(), Plasticity(FAST, seed=1, init=INIT), 12)
+    fit(tmp_path / "first", build(), Plasticity(FAST, seed=1), 12)
     checkpoint = tmp_path / "first" / "checkpoint-12"
     (checkpoint / "plasticity.pt").unlink()
     with pytest.raises(FileNotFoundError, match=r"no .*plasticity\.pt"):
-        fit(tmp_path / "first", build(), Plasticity(FAST, seed=1, init=INIT), 24, resume=checkpoint)
+        fit(tmp_path / "first", build(), Plasticity(FAST, seed=1), 24, resume=checkpoint)
     shutil.rmtree(tmp_path)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +31,7 @@ def compiler(cache: bool = True, exact: bool = False, inline: bool = False) -> C
         import numba  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
-    return numba.njit(
+    compile_ = numba.njit(
         fastmath=set() if exact else {"reassoc", "contract"},
         error_model="numpy",
         cache=cache and not inline,
@@ -37,3 +39,44 @@ def compiler(cache: bool = True, exact: bool = False, inline: bool = False) -> C
         inline="always" if inline else "never",
         forceinline=not cache and not inline,
     )
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled: Any = compile_(function)
+        compiled._cache = _OptionalCache(compiled._cache)
+        return compiled
+
+    return decorate
+
+
+class _OptionalCache:
+    """A cache of numba's that may fail: on a full disk, or where a crash has left half a file, functions are compiled.
+
+    numba itself would raise the error where the function is called.
+    """
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, *arguments: Any) -> Any:
+        """The machine code, or None where it has to be compiled."""
+        try:
+            return self._cache.load_overload(*arguments)
+        except Exception:  # an index that is not whole raises whatever pickle makes of it
+            with contextlib.suppress(Exception):
+                self._cache.flush()
+            return None
+
+    def save_overload(self, *arguments: Any) -> None:
+        """Keep the machine code, if that is possible."""
+        try:
+            self._cache.save_overload(*arguments)
+        except OSError as error:
+            warnings.warn(
+                f"The code of compiled functions cannot be kept in {self._cache.cache_path} ({error.strerror}); every "
+                "process will compile them again. NUMBA_CACHE_DIR chooses another folder.",
+                RuntimeWarning,
+                stacklevel=2,
+            )

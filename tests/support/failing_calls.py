@@ -97,8 +97,9 @@ def all_faults(calls: list[Call]) -> list[Fault]:
     faults: list[Fault] = []
     for kind, count in Counter(call.kind for call in calls).items():
         for number in range(count):
-            for error in ERRORS[kind]:
-                faults += [Fault(kind, number, action, error) for action in ("fails", "fails from here on")]
+            errors = ERRORS[kind]
+            faults += [Fault(kind, number, "fails", error) for error in errors]
+            faults.append(Fault(kind, number, "fails from here on", errors[number % len(errors)]))
             if kind == "write":
                 faults.append(Fault(kind, number, "writes half"))
             if kind in CRASHES:

@@ -85,7 +85,7 @@ _IMPORTED = (
 """What commands import, once instead of in every process. One that is missing costs time and changes nothing."""
 
 _ZYGOTE = """
-import contextlib, importlib, json, os, signal, sys
+import contextlib, gc, importlib, json, os, signal, sys
 import pandas, pyarrow.parquet, torch
 torch.set_num_threads(1)
 from neoteny.cli import parser as cli
@@ -95,6 +95,8 @@ for module in sys.argv[1:]:
 with contextlib.suppress(ImportError):
     import numba, numpy
     numba.njit(lambda x: x + 1.0)(numpy.ones(2))  # numba imports most of itself when it first compiles
+gc.collect()
+gc.freeze()  # a child that looks at all of this for garbage copies the memory it lies in
 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 for line in sys.stdin:
     request = json.loads(line)

@@ -236,7 +236,7 @@ class ResultsFolder:
         return StoreError("\n".join(lines))
 
     def _tables(self) -> list[Path]:
-        """The Parquet parts that count: those with a description beside them."""
+        """The Parquet parts that count: those with a description beside them; a link to nowhere is none."""
         found = sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
         return [path for path in found if self.is_finished(path.stem)]
 

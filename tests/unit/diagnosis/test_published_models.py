@@ -1,6 +1,6 @@
 """Published models: attached at the first try, no false alarm when fresh, damage found.
 
-Each is skipped where its library is not installed.
+Each is skipped where its library is not installed, and all but torch's own are slow: `pytest -m slow` runs them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from support.damage import alarmed, collapse_rank, grow, kill_units
 from support.published_models import PUBLISHED
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if not name.startswith("torch ")])
 def test_a_published_model(name: str) -> None:
@@ -45,7 +46,7 @@ def check(name: str) -> None:
     plastic.detach()
     fresh = neoteny.diagnose(model, inputs)
     assert not alarmed(fresh), fresh.verdict
-    group = groups[len(groups) // 2]
+    group = max(groups, key=lambda each: each.units)  # in few units chance alone kills half of some fresh copies
     for damage in (kill_units, collapse_rank):
         damaged = copy.deepcopy(model)
         damage(damaged, group)
@@ -54,7 +55,9 @@ def check(name: str) -> None:
     damaged = copy.deepcopy(model)
     grow(damaged)
     grown = neoteny.diagnose(damaged, inputs)
-    assert any("times as large" in sentence for sentence in grown.verdict), grown.verdict
+    # ConvNeXt draws all weights with one spread and has no method for it: 0.08 may be its own, and a note says so.
+    unknown = any(note.startswith("no rule says how large") for note in grown.notes)
+    assert unknown if name.endswith("convnext") else any("times as large" in each for each in grown.verdict), grown
 
 
 def _is_depthwise(model: nn.Module, group: UnitGroup) -> bool:

@@ -6,8 +6,8 @@ users.
 
 from __future__ import annotations
 
+import functools
 import random
-import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +16,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-_LIBRARIES = (
-    str(Path(__file__).parent),
-    *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """The folders of the package, of Python and of what is installed."""
+    import sysconfig
+
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return (str(Path(__file__).parent), *(sysconfig.get_paths()[name] for name in names))
 
 
 def is_users(thing: object) -> bool:
@@ -35,7 +39,7 @@ def failing_line(error: BaseException) -> str:
     while each is not None and id(each) not in seen:
         seen.add(id(each))
         for frame in reversed(traceback.extract_tb(each.__traceback__)):
-            if frame.filename.endswith(".py") and not frame.filename.startswith(_LIBRARIES):
+            if frame.filename.endswith(".py") and not frame.filename.startswith(_libraries()):
                 return f"{frame.filename}, line {frame.lineno}"
         each = each.__cause__ or each.__context__
     return ""

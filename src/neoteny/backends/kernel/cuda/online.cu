@@ -14,7 +14,7 @@ __device__ __forceinline__ Run make_run(const Given &given, int number, int rank
     run.keep = 1.0 - rates[0] * rates[2 * given.runs];
     run.noise_std = real(rates[3 * given.runs]), run.rate = rates[4 * given.runs];
     run.threshold = int(min(rates[5 * given.runs], 1e9)), run.decay = real(rates[6 * given.runs]);
-    run.now = given.step, run.parity = 0;
+    run.now = given.step, run.parity = 0, run.released = 0;
     run.dropout_seed = given.dropout_seed + number * HIDDEN;
     run.step_scale = run.step_size, run.root_scale = run.before = real(1);
     run.power1 = pow(BETA1, double(given.step)), run.power2 = pow(BETA2, double(given.step));
@@ -84,6 +84,9 @@ online(int runs, int step, int start, int stop, int task_steps, real *parameters
             measure_from<0>(run);
             sync_block();
             replace_from<0>(run, results + 2 + HIDDEN);
+            // A unit most of whose inputs are replaced keeps little but the rounding errors of its former sum.
+            if constexpr (SUMS_IN && !SUMS_LATE && HIDDEN > 1)
+                if (2 * run.released >= narrowest()) sync_team(), sum_from<0>(run), run.released = 0;
         }
         if constexpr (NOISE && !NOISE_FIRST) sync_block(), perturb_from<0>(run);
         sync_block();

@@ -93,6 +93,13 @@ template <int L> __device__ __forceinline__ void measure_from(const Run &run) {
     }
 }
 
+// The width of the narrowest hidden layer.
+__host__ __device__ constexpr int narrowest() {
+    int width = OUTPUTS[0];
+    for (int layer = 1; layer < HIDDEN; layer++) width = least(width, OUTPUTS[layer]);
+    return width;
+}
+
 // Replaces what is due, layer by layer: no choice depends on another layer's replacements.
 template <int L> __device__ __forceinline__ void replace_from(Run &run, double *replaced) {
     if constexpr (L < LAST) {
@@ -101,6 +108,7 @@ template <int L> __device__ __forceinline__ void replace_from(Run &run, double *
             choose<L>(run, due);
             release<L>(run, due);
             renew<L>(run, due);
+            run.released += due;
             if (run.thread == 0 && run.rank == 0) replaced[L] += due;
         }
         replace_from<L + 1>(run, replaced);

@@ -60,6 +60,7 @@ struct Run {
     double power1, power2;
     double due[LAYERS];
     int eligible[LAYERS], next_mature[LAYERS];
+    int released;  // units replaced since the sums of |w| were last taken from the weights
     const i64 *dropout_seed;
 };
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from neoteny.cli import main as neoteny
+from neoteny.cli.run import STOPPED
 from neoteny.suite.store.folder import ResultsFolder
 from soak_parts.growth import Growth, Limits, look, sample_points
 
@@ -90,22 +91,23 @@ def sweep(iterations: int) -> Growth:
     allocator.
     """
     growth = Growth("tasks of a sweep", Limits(memory_mib=2.0 + 2.5 * iterations / 1024))  # 5 KiB per task
-    with running_sweep(1, iterations, 60) as (process, folder):
+    examples = max(60, 12_000 // iterations)  # long enough for the progress, written every half second, to keep up
+    with running_sweep(1, iterations + iterations // 2, examples) as (process, folder):  # it does not come to its end
         for stop in sample_points(iterations):
-            at = max(1, min(stop, iterations - 2))  # before the first task it starts, after the last it ends
-            if not wait_for(process, lambda at=at: finished_tasks(folder) >= at):
+            if not wait_for(process, lambda stop=stop: finished_tasks(folder) >= max(1, stop)):
                 break
             with contextlib.suppress(OSError):
                 growth.add(look(finished_tasks(folder), process.pid))
-        status = process.wait()
-    if status:
-        growth.faults.append(f"the sweep ended with status {status}")
+    if process.returncode != STOPPED:
+        growth.faults.append(f"the sweep ended with status {process.returncode}, expected {STOPPED} after a signal")
     return growth
 
 
 def reports(iterations: int) -> Growth:
     """Reports, claims and statuses of a folder, while a sweep writes it."""
-    growth = Growth("reports", Limits(memory_mib=8.0, blocks=5000.0))
+    growth = Growth(
+        "reports", Limits(memory_mib=8.0 if iterations >= 50 else 40.0, blocks=5000.0)
+    )  # buffers come and go
     seen: list[int] = []
     live = 0
 

@@ -49,7 +49,7 @@ class Experiment:
     title: str
     description: str
     sweep: Callable[[str], Sweep]
-    figure: Callable[[pd.DataFrame], Sequence[Chart] | Iterator[Chart] | Chart]
+    figure: Callable[[pd.DataFrame], Sequence[Chart]]
     claims: Sequence[Claim]
     unchecked: Sequence[Unchecked]
     code: UserCode | None = None
@@ -75,7 +75,7 @@ class Experiment:
         """`figure(frame)`, checked; one chart alone is as good as a list of one."""
         from neoteny.report.chart import Chart
 
-        drawn = self._call(self.figure, self._copy(frame))
+        drawn: Any = self._call(self.figure, self._copy(frame))  # a user's may return anything
         charts = [drawn] if isinstance(drawn, Chart) else drawn
         if isinstance(drawn, Iterator):  # a figure that yields its charts has not run yet
             charts = self._call(list, drawn)

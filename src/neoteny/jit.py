@@ -42,7 +42,8 @@ def compiler(cache: bool = True, exact: bool = False, inline: bool = False) -> C
 
     def decorate(function: Callable[..., Any]) -> Any:
         compiled: Any = compile_(function)
-        compiled._cache = _OptionalCache(compiled._cache)
+        if cache and not inline:
+            compiled._cache = _OptionalCache(compiled._cache)
         return compiled
 
     return decorate

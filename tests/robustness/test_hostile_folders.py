@@ -180,6 +180,7 @@ def test_python_dash_m_leaves_the_current_folder_out(
     module: str, arguments: list[str], hostile: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(hostile)
+    monkeypatch.delitem(sys.modules, f"{module}.__main__", raising=False)  # another test may have imported it
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     monkeypatch.setattr(sys, "path", [str(hostile), *sys.path])
     with pytest.raises(SystemExit) as ended:

@@ -69,7 +69,6 @@ _IMPORTED = (
     "matplotlib.backends.backend_svg",
     "jinja2",
     "scipy.stats",
-    "torch._dynamo",
     "gymnasium",
     "neoteny.problems.ant.env",
     "neoteny.backends.kernel.cpu.kernel",

@@ -39,6 +39,11 @@ class Flow(TorchDispatchMode):
         self._everywhere = 0  # bits of sources whose values left torch
         self._escapes = _Escapes(self)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Compiled code is run eagerly here; otherwise torch imports its compiler, which takes two seconds."""
+        return False
+
     def __enter__(self) -> Flow:
         super().__enter__()
         self._escapes.__enter__()

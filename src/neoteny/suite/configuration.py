@@ -36,7 +36,7 @@ def canonical(value: Any) -> Any:
     if isinstance(value, type):
         return canonical(_describe_type(value))
     raise TypeError(
-        f"A configuration may hold numbers, strings, tuples and frozen dataclasses; got {type(value).__name__}: "
+        f"a configuration may hold numbers, strings, tuples and frozen dataclasses; got {type(value).__name__}: "
         f"{value!r}. Describe it by its parameters."
     )
 
@@ -53,7 +53,18 @@ def _describe_type(kind: type) -> dict[str, str]:
 
 
 def configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[str, Any]:
-    """The full configuration of one run; `kernel` as for `choose_backend`."""
+    """The full configuration of one run; `kernel` as for `choose_backend`.
+
+    Raises:
+        TypeError: the setting holds a value that cannot be described; the message names the setting.
+    """
+    try:
+        return _configure(sweep, setting, seed, kernel)
+    except TypeError as error:
+        raise TypeError(f"Setting {setting.label!r}: {error}") from error
+
+
+def _configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[str, Any]:
     problem = setting.problem or sweep.problem
     described = {
         "results_version": RESULTS_VERSION,

@@ -104,6 +104,9 @@ def test_the_id_is_fixed_over_versions_of_the_code() -> None:
 def test_a_configuration_refuses_what_it_cannot_describe() -> None:
     with pytest.raises(TypeError, match="Describe it by its parameters"):
         canonical(torch.zeros(3))
+    sweep = make_sweep(Setting("Mine", network(MLP, hidden=(...,)), (SGD(0.01),)))
+    with pytest.raises(TypeError, match="Setting 'Mine': a configuration may hold"):
+        runs_of(sweep, sweep.settings, "reference")
 
 
 # Stacks

@@ -50,7 +50,7 @@ def fill(ballast: Path) -> None:
             file.write(b"x" * 512)
 
 
-@pytest.mark.parametrize(("kernel", "tasks", "kills"), [("reference", 180, 20), ("auto", 500, 4)])
+@pytest.mark.parametrize(("kernel", "tasks", "kills"), [("reference", 110, 12), ("auto", 200, 3)])
 def test_kills_leave_the_table_of_an_uninterrupted_run(
     tmp_path: Path, zygote: Zygote, kernel: str, tasks: int, kills: int
 ) -> None:
@@ -129,7 +129,7 @@ def test_two_processes_share_a_folder(tmp_path: Path, zygote: Zygote, uninterrup
 
 
 def test_workers_stop_when_their_parent_is_killed(tmp_path: Path, zygote: Zygote) -> None:
-    experiment = write_experiment(tmp_path / "workers.py", tasks=60, examples=50)
+    experiment = write_experiment(tmp_path / "workers.py", tasks=60, examples=25)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     log = tmp_path / "log.txt"
     assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from neoteny.cli import parser as cli
+from support.pages import python_of
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo.py"
@@ -83,35 +84,6 @@ def test_the_demo_is_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "examples/demo.py" in (ROOT / "Makefile").read_text()
 
 
-def guide_block(name: str) -> str:
-    """The Python of a guide in docs/: all its blocks are one file."""
-    text = (ROOT / "docs" / name).read_text()
-    return "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
-
-
-def test_the_guide_to_experiments_is_one(tmp_path: Path) -> None:
-    (tmp_path / "my_experiment.py").write_text(guide_block("adding-an-experiment.md"))
-    command = ["run", str(tmp_path / "my_experiment.py"), "--scale", "smoke", "--jobs", "1", "--out"]
-    assert cli.main([*command, str(tmp_path / "out")]) == 0
-    assert cli.main(["report", str(tmp_path / "out")]) == 0
-
-
-def test_the_guide_to_methods_has_one_that_works() -> None:
-    code = compile(guide_block("adding-a-method.md"), "adding-a-method.md", "exec", dont_inherit=True)
-    exec(code, {"__name__": "__main__"})
-
-
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-
-
 def test_the_readme_shows_the_drop_in_example() -> None:
     """Word for word, so that running examples/drop_in.py is running the README."""
-    assert BLOCKS[0].split() == (ROOT / "examples" / "drop_in.py").read_text().split()
-
-
-@pytest.mark.parametrize("block", BLOCKS[1:])
-def test_every_other_python_block_of_the_readme_runs(block: str) -> None:
-    for package in ("stable_baselines3", "pybullet"):
-        if package in block:
-            pytest.importorskip(package, reason=f"{package} is not installed")
-    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
+    assert python_of(ROOT / "README.md").split() == (ROOT / "examples" / "drop_in.py").read_text().split()

@@ -262,7 +262,7 @@ ENTRIES = (
     ),
 )
 
-# Estimates from the speeds in README: 14 us per run-update for 784-2000x3-10 on one H200 (Adam 69), so that 30 runs of
+# Estimates from docs/speed.md: 14 us per run-update for 784-2000x3-10 on one H200 (Adam 69), so that 30 runs of
 # 800 tasks are 5.7 hours; 147 us for the convolutional network; 0.4 to 0.8 million updates of shrink and perturb a
 # second and core in regression; 1,200 to 1,600 steps of PPO.
 NEEDS = {

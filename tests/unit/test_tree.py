@@ -1,4 +1,4 @@
-"""The README's tree names every file of the package, in its folder and with a line on it, and nothing else."""
+"""docs/tree.md names every file of the package, in its folder and with a line on it, and nothing else."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def test_a_tree_is_read_by_its_indentation() -> None:
     }
 
 
-def test_the_readme_names_every_file_of_the_package() -> None:
-    (block,) = re.findall(r"^```\n(src/neoteny/\n.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+def test_the_tree_names_every_file_of_the_package() -> None:
+    page = (ROOT / "docs" / "tree.md").read_text()
+    (block,) = re.findall(r"^```\n(src/neoteny/\n.*?)^```", page, re.DOTALL | re.MULTILINE)
     tree = named(block)
-    assert present() - set(tree) == set(), "in the package, but not in the README's tree"
-    assert set(tree) - present() == set(), "in the README's tree, but not in the package"
+    assert present() - set(tree) == set(), "in the package, but not in docs/tree.md"
+    assert set(tree) - present() == set(), "in docs/tree.md, but not in the package"
     assert [path for path, description in tree.items() if not description] == []

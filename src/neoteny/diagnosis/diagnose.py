@@ -212,9 +212,10 @@ def _keep(model: nn.Module, group: UnitGroup, kept: list[Tensor]) -> _Reader:
 
 
 def _limits(values: list[Tensor]) -> tuple[float, float] | None:
-    if len(values) != 4 or not all(bool(value.isfinite().all()) for value in values):
+    calls = len(values) // 4  # of each of the four passes
+    if not calls or len(values) % 4 or not all(bool(value.isfinite().all()) for value in values):
         return None
-    up, further_up, down, further_down = values
+    up, further_up, down, further_down = (torch.cat(values[n * calls : (n + 1) * calls]) for n in range(4))
     if not (torch.allclose(up, further_up, 1e-2, 1e-2) and torch.allclose(down, further_down, 1e-2, 1e-2)):
         return None
     low, high = (float(find(torch.stack([up, down]))) for find in (torch.min, torch.max))

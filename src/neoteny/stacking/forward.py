@@ -149,7 +149,16 @@ class VmapForward:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if not module.training:
                 return None
-            self._recorded[name] = args[0] if args else next(iter(kwargs.values()))
+            value = args[0] if args else next(iter(kwargs.values()))
+            before = self._recorded.get(name)
+            if before is not None:
+                if before.shape[1:] != value.shape[1:] or name in self._zero:
+                    raise ValueError(
+                        f"{name} is called several times in a forward pass, with inputs that cannot be put together: "
+                        f"leave out the units that it reads (leave_out=...), or train with neoteny.attach"
+                    )
+                value = torch.cat([before, value])  # all calls count, each by its number of examples
+            self._recorded[name] = value
             if name not in self._zero:
                 return None
             moved = self._recorded[name] + self._zero[name]

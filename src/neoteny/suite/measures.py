@@ -158,11 +158,11 @@ def _take(
 
 def _read(module: nn.Module, groups: Sequence[UnitGroup], tensors: dict[str, Tensor], inputs: Tensor) -> list[Tensor]:
     """Each layer's units in one pass in evaluation mode, (examples, units, features and positions of a unit)."""
-    seen: dict[str, Tensor] = {}
+    seen: dict[str, list[Tensor]] = {}
 
     def keep(name: str) -> Callable[..., None]:
         def hook(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            seen[name] = args[0] if args else next(iter(kwargs.values()))
+            seen.setdefault(name, []).append(args[0] if args else next(iter(kwargs.values())))
 
         return hook
 
@@ -178,8 +178,11 @@ def _read(module: nn.Module, groups: Sequence[UnitGroup], tensors: dict[str, Ten
         module.train(training)
     found = []
     for group in groups:
-        units = by_unit(layers[read_at(group)], group, seen[read_at(group)])  # (units, features per unit, rest)
-        found.append(units.unflatten(2, (len(inputs), -1)).permute(2, 0, 1, 3).flatten(2))
+        calls = [by_unit(layers[read_at(group)], group, values) for values in seen[read_at(group)]]
+        units = torch.cat(
+            [each.unflatten(2, (len(inputs), -1)) for each in calls], 3
+        )  # (units, features, examples, rest)
+        found.append(units.permute(2, 0, 1, 3).flatten(2))
     return found
 
 

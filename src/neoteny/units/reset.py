@@ -31,7 +31,8 @@ def reset_units(
 ) -> None:
     """Replace the chosen units by new ones.
 
-    The compensation reads the old outgoing weights, so it comes before they are cleared.
+    The compensation reads the old outgoing weights, so it comes before they are cleared. Where a layer feeds its own
+    units (a recurrence), a weight from one replaced unit to another, or to itself, is an outgoing one: it is zero.
 
     Args:
         view, group: where the units live.
@@ -53,7 +54,11 @@ def reset_units(
         seeds = view.seeds[chosen.runs] if chosen.runs else view.seeds
         rows = incoming.index[-1]
         fresh = distribution.draw(seeds.unsqueeze(-1), step, port.weight, rows, port.fan_in)
-        incoming.write(view.tensor(port.weight), fresh.unflatten(-1, port.row_shape))
+        weight = view.tensor(port.weight)
+        incoming.write(weight, fresh.unflatten(-1, port.row_shape))
+        for consumer in group.consumers:
+            if consumer.weight == port.weight:
+                consumer.region(chosen).write(weight, 0.0)
         view.was_reset(incoming)
         if bias is not None:
             bias.write(view.tensor(bias.name), 0.0)

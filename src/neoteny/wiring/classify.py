@@ -48,7 +48,6 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
     base = evidence.bases[name]
     consumers = evidence.consumers(base)
     names = ", ".join(consumers)
-    twice = [sink for sink in (*consumers, *evidence.norms(base)) if evidence.probe.calls[sink] > 1]
     written = [sink for sink in (*consumers, *evidence.norms(base)) if sink in evidence.unwritable]
     if name in evidence.unwritable:
         evidence.left_out[name] = evidence.unwritable[name]
@@ -73,12 +72,6 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
             evidence.left_out[name] = "nothing consumes it"
         else:
             evidence.refuse(name, "the output depends on it, but where its values go was lost on the way")
-    elif twice and all(sink in evidence.left_out or sink not in consumers for sink in twice):
-        evidence.left_out[name] = f"feeds {', '.join(twice)}, which is called more than once in a forward pass"
-    elif twice:
-        evidence.refuse(
-            name, f"it feeds {', '.join(twice)}, which is called more than once in a forward pass", consumers
-        )
     elif written:
         evidence.left_out[name] = f"feeds {written[0]}, which is not rewritten: {evidence.unwritable[written[0]]}"
     else:

@@ -85,6 +85,11 @@ class Evidence:
         """The Linear and Conv modules that a pass reached, each with its features."""
         return {sink: hit for sink, hit in seen.hits.items() if self.probe.watched[sink][1] == "boundary"}
 
+    def claimed(self, seen: Pass) -> dict[str, Tensor]:
+        """What only one unit may reach: columns, and features of norms whose calls may be given different units."""
+        watched, calls = self.probe.watched, self.probe.calls
+        return {sink: hit for sink, hit in seen.hits.items() if watched[sink][1] == "boundary" or calls[sink] > 1}
+
     def norms(self, seen: Pass) -> list[str]:
         """The norms that a pass reached."""
         return [sink for sink in seen.hits if self.probe.watched[sink][1] == "norm"]
@@ -101,7 +106,7 @@ class Evidence:
         return type(self.probe.module(name)).__name__
 
     def _steady(self) -> bool:
-        """Refuse a model whose calls depend on the data or on the mode, and layers that are not called exactly once."""
+        """Refuse a model whose calls depend on the data or on the mode, and layers that are never called."""
         probe = self.probe
         for name, (_, kind) in probe.watched.items():
             if kind != "boundary":
@@ -111,8 +116,6 @@ class Evidence:
             elif probe.calls[name] == 0:
                 used = f" ({self.unwritable[name]})" if name in probe.recording.outside else ""
                 self.refused[name] = f"the example never calls it{used}, so its place is not known"
-            elif probe.calls[name] > 1:
-                self.refused[name] = f"it is called {probe.calls[name]} times in one forward pass"
         if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves(probe.recording.example)):
             for change in (torch.neg, torch.zeros_like, lambda tensor: torch.full_like(tensor, torch.nan)):
                 self._compare_calls(probe.disturb(change))
@@ -149,12 +152,12 @@ class Evidence:
 
     def _reach(self, names: list[str]) -> None:
         tainted = self._each(names, lambda some: (self.probe.taint(some),))
-        moved = self._each([name for name in names if self.probe.calls[name] == 1], self.probe.move)
+        moved = self._each(names, self.probe.move)
         for name in names:
             base = self.bases[name] = tainted[name][0]
-            for seen in (base, *moved.get(name, ())):
+            for seen in (base, *moved[name]):
                 self._compare_calls(seen)
-            if name not in moved or moved[name][1].error is not None:
+            if moved[name][1].error is not None:
                 continue
             hits = moved[name][1].hits
             if base.error is not None:  # finite values pass where NaN was rejected: what they reach is shared as well

@@ -56,7 +56,11 @@ class Families:
                 group.consumers,
                 group.norms,
                 read,
-                [*group_notes(self.probe.sandbox.model, group), *self._parameter_notes(group)],
+                [
+                    *group_notes(self.probe.sandbox.model, group),
+                    *self._parameter_notes(group),
+                    *self._call_notes(group),
+                ],
             )
             for group, read in zip(kept, reads, strict=True)
         ]
@@ -78,21 +82,31 @@ class Families:
         shared: dict[str, str] = {}
         twins: dict[str, list[str]] = {name: [name] for name in open_}
         for name in open_:
-            mine = self.evidence.consumers(self.evidence.bases[name])
+            base = self.evidence.bases[name]
+            mine, claimed = self.evidence.consumers(base), self.evidence.claimed(base)
             for source, seen in self.evidence.foreign.items():
-                if columns := overlap(mine, seen.hits):
-                    shared.setdefault(name, f"its columns of {', '.join(columns)} also carry {source}")
+                if sinks := overlap(claimed, seen.hits):
+                    shared.setdefault(name, f"its columns of {', '.join(sinks)} also carry {source}")
             partners: list[str] = []
+            elsewhere: dict[str, list[str]] = {}
             for other, seen in self.evidence.bases.items():
-                theirs = self.evidence.consumers(seen)
-                if other == name or not overlap(mine, theirs):
+                if other == name or not (sinks := overlap(claimed, seen.hits)):
                     continue
-                if _equal(mine, theirs) and other in open_:
+                theirs = self.evidence.consumers(seen)
+                columns = overlap(mine, theirs) or sinks
+                if apart := [sink for sink in columns if base.uses[sink].isdisjoint(seen.uses.get(sink, {0}))]:
+                    elsewhere[other] = apart
+                elif _equal(mine, theirs) and other in open_:
                     twins[name].append(other)
                 else:
                     partners.append(other)
             if partners:
                 shared[name] = f"residual stream: shares columns of {', '.join(mine)} with {', '.join(partners)}"
+            elif elsewhere:
+                sinks = dict.fromkeys(sink for apart in elsewhere.values() for sink in apart)
+                shared[name] = (
+                    f"{', '.join(sinks)} is called several times, and reads {', '.join(elsewhere)} in another call"
+                )
         for name in open_:
             lost = [other for other in twins[name] if other in shared]
             if name not in shared and lost:
@@ -213,6 +227,18 @@ class Families:
             for name, seen in self.evidence.noted.items()
             if overlap(mine, seen.hits)
         ]
+
+    def _call_notes(self, group: UnitGroup) -> list[str]:
+        """What is read of these units in consumers that are called several times."""
+        notes: list[str] = []
+        for port in group.consumers:
+            calls = self.probe.calls[port.module]
+            seen = (self.evidence.bases[producer.module].uses.get(port.module, ()) for producer in group.producers)
+            other = calls - len(set().union(*seen))
+            if calls > 1:
+                without = f", {other} of them without these units (an initial state)" if other else ""
+                notes.append(f"{port.module} is called {calls} times by the example{without}: all calls count")
+        return notes
 
 
 def group_notes(model: nn.Module, group: UnitGroup) -> list[str]:

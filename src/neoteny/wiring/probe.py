@@ -31,8 +31,9 @@ class Pass:
 
     order: list[str] = field(default_factory=list)  # watched modules as they were called
     hits: dict[str, Tensor] = field(default_factory=dict)  # boundary or norm -> tainted input features (bool)
+    uses: dict[str, set[int]] = field(default_factory=dict)  # boundary or norm -> which of its calls were tainted
     opaque: list[str] = field(default_factory=list)  # opaque modules that were handed tainted values
-    inputs: dict[str, Tensor] = field(default_factory=dict)  # kept on request
+    inputs: dict[str, list[Tensor]] = field(default_factory=dict)  # call by call, kept on request
     outputs: list[Tensor | float] = field(default_factory=list)
     leaked: bool = False  # NaN in the model's output
     error: Exception | None = None
@@ -41,7 +42,8 @@ class Pass:
         """What was seen at some places."""
         hits = {sink: features for sink, features in self.hits.items() if sink in places}
         opaque = [sink for sink in self.opaque if sink in places]
-        return Pass(self.order, hits, opaque, leaked=self.leaked and OUTPUT in places, error=self.error)
+        leaked = self.leaked and OUTPUT in places
+        return Pass(self.order, hits, self.uses, opaque, leaked=leaked, error=self.error)
 
     def places(self) -> set[str]:
         """Where anything was seen."""
@@ -104,17 +106,18 @@ class Probe:
 
         Finite values get through where NaN is swallowed (`torch.where(x > 0, x, 0)`), and through dead ReLUs.
         """
-        patterns = {}
-        for name in names:
-            kept = self.recording.kept[name][0]
-            patterns[name] = torch.randn(kept.shape, generator=torch.Generator().manual_seed(0)).mul_(8).to(kept)
+        patterns = {
+            id(kept): torch.randn(kept.shape, generator=torch.Generator().manual_seed(call)).mul_(8).to(kept)
+            for name in names
+            for call, kept in enumerate(self.recording.kept[name])
+        }
 
-        def returning(pattern: Tensor, sign: int) -> Change:
-            return lambda _: pattern * sign
+        def returning(sign: int) -> Change:
+            return lambda kept: patterns[id(kept)] * sign
 
         first, second = (
             self.replay(
-                {name: returning(pattern, sign) for name, pattern in patterns.items()},
+                dict.fromkeys(names, returning(sign)),
                 identity_norms=True,
                 keep_inputs=True,
             )
@@ -162,8 +165,9 @@ class Probe:
                 tainted = bool(features.any())
                 if tainted:
                     seen.hits[name] = seen.hits.get(name, torch.zeros_like(features)) | features
-                if keep_inputs and name not in seen.inputs:
-                    seen.inputs[name] = values.clone()
+                    seen.uses.setdefault(name, set()).add(index)
+                if keep_inputs:
+                    seen.inputs.setdefault(name, []).append(values.clone())
                 if kind == "norm" and identity_norms:
                     return values.clone()
                 if kind == "norm":
@@ -186,10 +190,11 @@ class Probe:
     def _differences(self, first: Pass, second: Pass) -> dict[str, Tensor]:
         """For each module whose kept inputs differ between two passes, the features that do."""
         hits: dict[str, Tensor] = {}
-        for sink, now in second.inputs.items():
-            before = first.inputs.get(sink)
-            if before is not None and before.shape == now.shape and not torch.equal(before, now):
-                hits[sink] = by_feature(self.module(sink), before != now).any(1).cpu()
+        for sink, calls in second.inputs.items():
+            for before, now in zip(first.inputs.get(sink, []), calls, strict=False):
+                if before.shape == now.shape and not torch.equal(before, now):
+                    features = by_feature(self.module(sink), before != now).any(1).cpu()
+                    hits[sink] = hits.get(sink, torch.zeros_like(features)) | features
         return hits
 
 

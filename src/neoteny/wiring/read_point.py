@@ -72,8 +72,9 @@ def _norms_behind_activations(probe: Probe, groups: Sequence[UnitGroup]) -> list
     return behind
 
 
-def _kept(probe: Probe, port: Port, values: Tensor, value: float) -> bool:
-    got = by_feature(probe.module(port.module), values).cpu().float()[cast(Tensor, port.features)].flatten(1)
+def _kept(probe: Probe, port: Port, calls: list[Tensor], value: float) -> bool:
+    values = torch.cat([by_feature(probe.module(port.module), each) for each in calls], 1)
+    got = values.cpu().float()[cast(Tensor, port.features)].flatten(1)
     return bool(torch.isclose(got, got.new_tensor(value), rtol=1e-2).any(1).all())
 
 

@@ -22,7 +22,6 @@ from support.wiring_models import (
     FunctionalMLP,
     Stateful,
     Swallow,
-    UsedTwice,
 )
 
 
@@ -59,7 +58,7 @@ def test_the_model_is_left_exactly_as_it_was(training: bool) -> None:
     assert _state(model) == before
 
 
-@pytest.mark.parametrize("model", [UsedTwice(), Swallow("where"), Branching("hidden"), Auxiliary("values")])
+@pytest.mark.parametrize("model", [Swallow("nan_to_num"), Swallow("where"), Branching("hidden"), Auxiliary("values")])
 def test_a_refused_model_is_left_exactly_as_it_was(model: nn.Module) -> None:
     before = _state(model)
     with pytest.raises(WiringError):

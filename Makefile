@@ -1,4 +1,4 @@
-# make demo | test | coverage | grid | lint | bench | soak | clean. The first of them builds .venv; changed requirements rebuild it.
+# make demo | test | coverage | grid | lint | docs | bench | soak | clean. The first of them builds .venv; changed requirements rebuild it.
 # make lock | audit: after a change of requirements.txt; known weaknesses of what it pins. Both need the network.
 PYTHON ?= python3
 JOBS ?= 2
@@ -13,7 +13,7 @@ ifneq ($(wildcard ../shared/data),)
 export NEOTENY_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow coverage grid lint format bench soak lock audit clean
+.PHONY: demo test test-slow coverage grid lint docs format bench soak lock audit clean
 
 demo: $(STAMP)
 	$(BIN)/neoteny run examples/demo.py --out results/demo
@@ -37,6 +37,12 @@ lint: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/file_lengths.py
+
+# A site of static files in site/, for any web server. A warning (a missing page, a link or an anchor without its target) is an error.
+docs: $(STAMP)
+	rm -rf site
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --doctree-dir build/doctrees docs site
+	$(BIN)/python tests/support/site_links.py site
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -72,6 +78,6 @@ $(TOOLS)/uv $(TOOLS)/pip-audit:
 	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check uv==0.13.7 pip-audit==2.10.1
 
 clean:
-	rm -rf .venv build dist .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.egg-info' -type d -prune -exec rm -rf {} +

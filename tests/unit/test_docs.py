@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from neoteny import methods
+import neoteny
+from neoteny import methods, optim
 from neoteny.cli import parser as cli
 from support.pages import PAGES, ROOT, python_of
 
@@ -38,3 +39,12 @@ def test_the_guide_to_experiments_is_one(tmp_path: Path) -> None:
 def test_the_page_on_methods_has_them_all() -> None:
     table = re.findall(r"`neoteny\.(?:methods\.)?(\w+)`", (ROOT / "docs" / "methods.md").read_text())
     assert set(methods.__all__) - {"Method", "UnitMethod"} <= set(table)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    shown = set(re.findall(r"^\.\. auto\w+:: neoteny\.([\w.]+)", pages, re.MULTILINE))
+    modules = {"methods": methods.__all__, "optim": optim.__all__}  # named one by one; the others as a whole
+    public = set(neoteny.__all__) - {"__version__", *modules}
+    inner = {f"{module}.{name}" for module, names in modules.items() for name in names if name not in public}
+    assert (public | inner) - shown == set()

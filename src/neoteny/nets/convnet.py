@@ -15,16 +15,16 @@ from neoteny.nets.activations import check_init, kaiming_uniform_
 class ConvNet(nn.Module):
     """Three convolutions with max-pooling and three linear layers, ReLU, for images (B, 3, 32, 32).
 
-    =========  ==============================  ====================
-    layer      what                            outputs (stride 2)
-    =========  ==============================  ====================
-    `conv1`    32 filters 5x5, ReLU, pool 2x2  32 x 14 x 14
-    `conv2`    64 filters 3x3, ReLU, pool 2x2  64 x 6 x 6
-    `conv3`    128 filters 3x3, ReLU, pool 2x2 128 x 2 x 2, flattened to 512
-    `fc1`      linear, ReLU                    128
-    `fc2`      linear, ReLU                    128
-    `out`      linear                          `outputs`
-    =========  ==============================  ====================
+    =========  ===============================  ====================
+    layer      what                             outputs (stride 2)
+    =========  ===============================  ====================
+    `conv1`    32 filters 5x5, ReLU, pool 2x2   32 x 14 x 14
+    `conv2`    64 filters 3x3, ReLU, pool 2x2   64 x 6 x 6
+    `conv3`    128 filters 3x3, ReLU, pool 2x2  128 x 2 x 2, flattened to 512
+    `fc1`      linear, ReLU                     128
+    `fc2`      linear, ReLU                     128
+    `out`      linear                           `outputs`
+    =========  ===============================  ====================
 
     Args:
         outputs: number of outputs; 2 for the paper's binary tasks.

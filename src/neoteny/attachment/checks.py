@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from neoteny.layers.groups import UnitGroup
+from neoteny.layers.parametrized import computed_from
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState, unwrap_optimizer
 from neoteny.units.view import LiveGroup
@@ -86,12 +87,13 @@ def _refuse_parallel(model: nn.Module) -> None:
 def prepare_state(state: OptimizerState, groups: Sequence[LiveGroup], model: nn.Module) -> None:
     """Find the initial optimizer state of every weight that a reset may write, so that a bad optimizer fails early."""
     for group in groups:
+        for port in (*group.producers, *group.consumers):
+            module = model.get_submodule(port.module)
+            for key in computed_from(module) or ("weight",):
+                state.prepare(module.get_parameter(key))
         for port in group.producers:
-            state.prepare(model.get_parameter(port.weight))
             if port.bias is not None:
                 state.prepare(model.get_parameter(port.bias))
-        for port in group.consumers:
-            state.prepare(model.get_parameter(port.weight))
 
 
 def owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wiring:
@@ -102,7 +104,7 @@ def owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wir
         strangers = [
             name
             for port in (*group.producers, *group.consumers, *group.norms)
-            for name, parameter in model.get_submodule(port.module).named_parameters(port.module, recurse=False)
+            for name, parameter in model.get_submodule(port.module).named_parameters(port.module)
             if not state.owns(parameter)
         ]
         if strangers:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of, resolve
 from neoteny.layers.parameters import LayerParameters, layer_parameters
+from neoteny.layers.parametrized import ComputedWeight, computed_weight
 from neoteny.layers.regions import Region
 from neoteny.optim.state import OptimizerState
 from neoteny.units.bind import refuse_port
@@ -71,7 +72,12 @@ class ModuleView(View):
         return self._layers
 
     def tensor(self, name: str) -> Tensor:
-        """A parameter or buffer, looked up at every call: a user may have replaced or moved it."""
+        """A parameter or buffer, looked up at every call: a user may have replaced or moved it.
+
+        Of a weight that is computed from other parameters this is a copy: `write` changes it.
+        """
+        if name in self._computed:
+            return self._computed[name].read()
         if name not in self._owners:
             module, _, key = name.rpartition(".")
             self._owners[name] = (self._modules[module], key)
@@ -152,6 +158,9 @@ class ModuleView(View):
         self._owners.clear()
         self._layers = None
         ports = [port for group in self.groups for port in (*group.producers, *group.consumers, *group.norms)]
+        written = [port for group in self.groups for port in (*group.producers, *group.consumers)]
+        found = {port.weight: computed_weight(self._modules[port.module]) for port in written}
+        self._computed: dict[str, ComputedWeight] = {name: each for name, each in found.items() if each is not None}
         paths: set[str] = set()
         for port in ports:
             path = port.module
@@ -177,10 +186,25 @@ class ModuleView(View):
         scales = [getattr(optimizer, "grad_scale", None) for optimizer in self.optimizer_state.optimizers]
         return next((scale for scale in scales if scale is not None), 1.0)
 
+    def write(self, region: Region, value: Tensor | float) -> None:
+        """Set these elements of a parameter or buffer; of a computed weight, through what it is computed from."""
+        computed = self._computed.get(region.name)
+        if computed is None:
+            super().write(region, value)
+            return
+        weight = computed.read()
+        new = torch.zeros_like(weight, dtype=torch.bool)
+        region.write(weight, value)
+        region.write(new, True)
+        computed.write(weight, new)
+
     def was_reset(self, region: Region) -> None:
         """Reset the torch optimizer's state for these elements, and tell every method."""
-        self.clear_optimizer(region)
-        super().was_reset(region)
+        computed = self._computed.get(region.name)
+        prefix = region.name.removesuffix("weight")
+        for each in [region] if computed is None else computed.regions(region, prefix):
+            self.clear_optimizer(each)
+            super().was_reset(each)
 
     def clear_optimizer(self, region: Region) -> None:
         """Reset the torch optimizer's state for these elements."""
@@ -190,9 +214,15 @@ class ModuleView(View):
 
     def _parameters_of(self, group: LiveGroup) -> list[str]:
         if group.name not in self._group_parameters:
-            names = [name for name in group.tensors() if isinstance(self.tensor(name), nn.Parameter)]
+            names = [each for name in group.tensors() for each in self._parameters_behind(name)]
             self._group_parameters[group.name] = names
         return self._group_parameters[group.name]
+
+    def _parameters_behind(self, name: str) -> list[str]:
+        """The parameters that a weight is, or is computed from; none for a buffer."""
+        if name in self._computed:
+            return [f"{name.removesuffix('weight')}{each}" for each in self._computed[name].originals]
+        return [name] if isinstance(self.tensor(name), nn.Parameter) else []
 
 
 def _tensors(name: str, module: nn.Module) -> list[tuple[str, Tensor]]:

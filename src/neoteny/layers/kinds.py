@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from neoteny.layers.parametrized import why_unwritable
+
 Boundary = nn.Linear | nn.Conv1d | nn.Conv2d
 Kind = Literal["boundary", "norm", "opaque", "plain"]
 
@@ -141,9 +143,9 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
     for name, (module, kind) in watched.items():
         if kind == "opaque":
             continue
-        own = dict(module.named_parameters(recurse=False))
-        if hasattr(module, "parametrizations") or ("weight" not in module._parameters):
-            reasons[name] = "its weight is computed from other parameters (weight norm or another parametrization)"
+        own = dict(module.named_parameters())
+        if reason := why_unwritable(module):
+            reasons[name] = reason
             continue
         for key, parameter in own.items():
             others = [owner for owner in owners[parameter.data_ptr()] if owner != (f"{name}.{key}" if name else key)]

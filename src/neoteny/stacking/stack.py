@@ -26,7 +26,7 @@ from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.methods.state import copy_nested, snapshot
 from neoteny.stacking.forward import ChainForward, VmapForward, is_chain, named_tensors
 from neoteny.stacking.stack_view import StackView
-from neoteny.units.bind import bind_groups, check_initial, find_groups
+from neoteny.units.bind import bind_groups, check_initial, find_groups, plain_groups
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.trace import Norm
 from neoteny.wiring.wiring import Wiring
@@ -81,7 +81,7 @@ def stack(
     wiring: Wiring | None = None
     live: list[LiveGroup] = []
     if any(method.needs_units for method in methods):
-        wiring = find_groups("stack", template, example, groups, leave_out, norm)
+        wiring = plain_groups(find_groups("stack", template, example, groups, leave_out, norm), template)
         live = bind_groups(template, wiring, init)
         for run, module in enumerate(modules if not trained else ()):
             check_initial(wiring, module, init, f"run {run}, ")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from neoteny.draws.initial import Declared, declared_distributions, declared_for
 from neoteny.layers.groups import UnitGroup
+from neoteny.layers.parametrized import computed_from
 from neoteny.units.laws import check_declared
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.trace import Norm, trace
@@ -42,6 +44,27 @@ def bind_groups(model: nn.Module, wiring: Wiring, init: Declared | None) -> list
     declared = declared_distributions(model, init)
     modules = dict(model.named_modules())
     return [LiveGroup(group, modules, declared) for group in wiring.groups]
+
+
+def plain_groups(wiring: Wiring, model: nn.Module) -> Wiring:
+    """The wiring without groups some of whose weights are computed from other parameters (weight norm).
+
+    Raises:
+        ValueError: no group is left.
+    """
+    kept: list[UnitGroup] = []
+    left_out = dict(wiring.left_out)
+    for group in wiring.groups:
+        modules = [port.module for port in (*group.producers, *group.consumers)]
+        computed = [name for name in modules if computed_from(model.get_submodule(name))]
+        if computed:
+            left_out[group.name] = f"the weight of {computed[0]} is computed, and a stack rewrites plain weights only"
+        else:
+            kept.append(group)
+    if not kept:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise ValueError(f"No hidden units are left to act on. {reasons}")
+    return replace(wiring, groups=tuple(kept), left_out=left_out)
 
 
 def check_initial(wiring: Wiring, model: nn.Module, init: Declared | None, label: str = "") -> None:

@@ -18,6 +18,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from neoteny.draws.fit import CUTS, NORMAL, UNIFORM, Fit, cut_moments, fit, is_uniform, relative_error
 from neoteny.draws.initial import Initial, ModuleDistribution, fans_of, resolve
+from neoteny.layers.parametrized import computed_from, weight_of
 
 _GAINS = {
     "fan_in": (2.0**0.5, 1.0, 5.0 / 3.0),
@@ -113,12 +114,14 @@ def search(model: nn.Module) -> dict[str, Found]:
         for key, parameter in module.named_parameters(recurse=False):
             if parameter.dim() >= 2 and parameter.numel() and parameter.is_floating_point():
                 found[f"{prefix}.{key}" if prefix else key] = _look_at(module, key, parameter)
+        if computed_from(module):
+            found[f"{prefix}.weight" if prefix else "weight"] = _look_at(module, "weight", weight_of(module))
     return _by_vote(found)
 
 
 def law_of(module: nn.Module) -> Found:
     """The law of one layer's weight by itself."""
-    return _by_vote({"": _look_at(module, "weight", module.weight)})[""]  # pyright: ignore[reportArgumentType]
+    return _by_vote({"": _look_at(module, "weight", weight_of(module))})[""]
 
 
 def _look_at(module: nn.Module, key: str, weight: Tensor) -> Found:

@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from neoteny.draws.initial import Declared, Initial, declared_distributions, declared_for, resolve
+from neoteny.layers.parametrized import computed_from, weight_of
 from neoteny.units.law_search import Found, law_of, search
 from neoteny.units.own_initialisation import redrawn_copy
 
@@ -114,7 +115,7 @@ def check_declared(
     wrong: dict[str, tuple[float, float]] = {}
     for name, initial in declared.items():
         module = model.get_submodule(name)
-        weight: Tensor = module.weight.detach().double()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+        weight = weight_of(module).double()
         spread = weight.square().mean().sqrt().item()
         expected = resolve(module, initial).std
         # The relative error of the sample is below 1/sqrt(2 n); at five times that, false alarms do not occur.
@@ -230,7 +231,8 @@ def _own(model: nn.Module, names: Sequence[str]) -> Laws:
     laws: Laws = {}
     for name in names:
         look = looks[f"{name}.weight" if name else "weight"]
-        if look.initial is not None:
+        computed = computed_from(twin.get_submodule(name))  # then drawing the layer again has no effect
+        if look.initial is not None and not computed:
             laws[name] = Law(look.initial, "own", by) if not look.own else Law(Initial(), "own", by)
     return laws
 

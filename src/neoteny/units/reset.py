@@ -47,24 +47,23 @@ def reset_units(
         weight = view.tensor(port.weight)
         if means is not None and port.bias is not None:
             port.compensate(weight, view.tensor(port.bias), outgoing, means(port))
-        outgoing.write(weight, 0.0)
+        view.write(outgoing, 0.0)
         view.was_reset(outgoing)
     for port, distribution in zip(group.producers, group.initial, strict=True):
         incoming, bias = port.regions(chosen)
         seeds = view.seeds[chosen.runs] if chosen.runs else view.seeds
         rows = incoming.index[-1]
         fresh = distribution.draw(seeds.unsqueeze(-1), step, port.weight, rows, port.fan_in)
-        weight = view.tensor(port.weight)
-        incoming.write(weight, fresh.unflatten(-1, port.row_shape))
+        view.write(incoming, fresh.unflatten(-1, port.row_shape))
         for consumer in group.consumers:
             if consumer.weight == port.weight:
-                consumer.region(chosen).write(weight, 0.0)
+                view.write(consumer.region(chosen), 0.0)
         view.was_reset(incoming)
         if bias is not None:
-            bias.write(view.tensor(bias.name), 0.0)
+            view.write(bias, 0.0)
             view.was_reset(bias)
     for port in group.norms:
         for region, value in port.regions(chosen):
-            region.write(view.tensor(region.name), value)
+            view.write(region, value)
             view.was_reset(region)
     view.units_were_reset(group, chosen, by)

@@ -156,6 +156,10 @@ class View(ABC):
         """Whether all weights of a group may be changed now."""
         return True
 
+    def write(self, region: Region, value: Tensor | float) -> None:
+        """Set these elements of a parameter or buffer."""
+        region.write(self.tensor(region.name), value)
+
     def was_reset(self, region: Region) -> None:
         """Tell the optimizer and every method that these elements are new."""
         for listener in self.listeners:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from neoteny.layers.kinds import couples, width_out
+from neoteny.layers.parametrized import why_rows_coupled
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.families import Check, Families
 from neoteny.wiring.probe import Probe
@@ -51,6 +52,8 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
     written = [sink for sink in (*consumers, *evidence.norms(base)) if sink in evidence.unwritable]
     if name in evidence.unwritable:
         evidence.left_out[name] = evidence.unwritable[name]
+    elif reason := why_rows_coupled(evidence.probe.module(name)):
+        evidence.left_out[name] = reason
     elif base.error is not None:
         error = f"{type(base.error).__name__}: {base.error}".splitlines()[0]
         evidence.left_out[name] = f"its values leave through code that rejects NaN ({error})"

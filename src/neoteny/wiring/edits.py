@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup
+from neoteny.layers.parametrized import weight_of, write_back
 
 
 class Edits:
@@ -21,7 +22,7 @@ class Edits:
         self.groups = groups
         ports = [port for group in groups for port in (*group.producers, *group.consumers, *group.norms)]
         self.modules = {port.module: model.get_submodule(port.module) for port in ports}
-        live = [t for m in self.modules.values() for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
+        live = [t for m in self.modules.values() for t in (*m.parameters(), *m.buffers())]
         self.saved = [(tensor, tensor.detach().clone()) for tensor in live]
 
     def __enter__(self) -> Edits:
@@ -57,22 +58,26 @@ def features_of(port: Port, units: Tensor) -> Tensor:
 
 
 def _zero_columns(module: nn.Module, columns: Tensor) -> None:
-    weight = cast(Tensor, module.weight).data
+    weight = weight_of(module)
     groups = module.groups if isinstance(module, (nn.Conv1d, nn.Conv2d)) else 1
     # a column of a grouped convolution feeds only its own group's rows
     blocks = weight.view(groups, weight.shape[0] // groups, *weight.shape[1:])
     chosen = torch.zeros(groups, weight.shape[1], dtype=torch.bool)
     chosen[columns // weight.shape[1], columns % weight.shape[1]] = True
-    blocks.masked_fill_(chosen.view(groups, 1, -1, *[1] * (weight.dim() - 2)).to(weight.device), 0)
+    chosen = chosen.view(groups, 1, -1, *[1] * (weight.dim() - 2)).to(weight.device)
+    blocks.masked_fill_(chosen, 0)
+    write_back(module, weight, chosen.expand(-1, blocks.shape[1], *chosen.shape[2:]).flatten(0, 1))
 
 
 def _change_rows(module: nn.Module, rows: Tensor, sign: float, generator: torch.Generator) -> None:
-    weight, bias = cast(Tensor, module.weight).data, cast(Tensor | None, module.bias)
+    weight, bias = weight_of(module), cast(Tensor | None, module.bias)
     rows = rows.to(weight.device)
     # noise as an outer product: one number per weight would take longer than a pass
     noise = torch.randn((len(rows), *[1] * (weight.dim() - 1)), generator=generator).to(weight)
     noise = noise * torch.randn((1, *weight.shape[1:]), generator=generator).to(weight)
     weight[rows] = noise.add_(weight[rows], alpha=sign * 2)
+    changed = torch.zeros(len(weight), dtype=torch.bool, device=weight.device).index_fill_(0, rows, True)
+    write_back(module, weight, changed.view(-1, *[1] * (weight.dim() - 1)))
     if bias is not None:
         bias.data[rows] = sign * 10
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup, describe_port
 from neoteny.layers.kinds import couples, width_in, width_out
+from neoteny.layers.parametrized import NormedWeight, computed_weight
 from neoteny.wiring.decode import Owners, decode, overlap, spread
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.read_point import find_read_points
@@ -247,6 +248,11 @@ def group_notes(model: nn.Module, group: UnitGroup) -> list[str]:
         f"consumer {port.module} has no bias: its mean cannot be compensated"
         for port in group.consumers
         if model.get_submodule(port.module).bias is None
+    ]
+    notes += [
+        f"consumer {port.module} has weight norm: its other columns are kept up to rounding"
+        for port in group.consumers
+        if isinstance(computed_weight(model.get_submodule(port.module)), NormedWeight)
     ]
     for port in group.norms:
         module = model.get_submodule(port.module)

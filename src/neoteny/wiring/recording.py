@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from neoteny.layers.kinds import loose_parameters, watched_modules
+from neoteny.layers.parametrized import computed_from
 from neoteny.wiring.flow import OUTPUT, Flow
 from neoteny.wiring.sandbox import Forward, Sandbox, leaves, map_tensors
 
@@ -114,6 +115,7 @@ class Recording:
             for name, (module, kind) in self.watched.items()
             if kind != "opaque"
             for key, parameter in module.named_parameters(recurse=False)
+            if key not in computed_from(module)  # a hook computes the weight from these just before the forward
         }
         with _ParameterUse(owners, inside, self.outside):
             self.outputs = leaves(self._run(recorder, flow, training=False))

@@ -101,13 +101,12 @@ def test_reading_a_weights_dtype_is_not_using_it() -> None:
     assert len(checked(Cast(), torch.randn(3, 5))) == 2
 
 
-def _weight_norm(model: FunctionalMLP) -> None:
-    torch.nn.utils.parametrizations.weight_norm(model.fc2)
+def _spectral_norm(model: FunctionalMLP) -> None:
+    torch.nn.utils.parametrizations.spectral_norm(model.fc2)
 
 
-def _old_weight_norm(model: FunctionalMLP) -> None:
-    with pytest.warns(FutureWarning):
-        torch.nn.utils.weight_norm(model.fc2)
+def _old_spectral_norm(model: FunctionalMLP) -> None:
+    torch.nn.utils.spectral_norm(model.fc2)
 
 
 def _frozen(model: FunctionalMLP) -> None:
@@ -131,7 +130,7 @@ def _own_forward(model: FunctionalMLP) -> None:
     model.fc2 = Noisy(7, 6)
 
 
-@pytest.mark.parametrize("spoil", [_weight_norm, _old_weight_norm, _frozen, _frozen_bias, _shared, _own_forward])
+@pytest.mark.parametrize("spoil", [_spectral_norm, _old_spectral_norm, _frozen, _frozen_bias, _shared, _own_forward])
 def test_layers_that_must_not_be_written_are_left_out_with_their_neighbours(spoil: Any) -> None:
     model = nn.Sequential(nn.Linear(5, 5), nn.ReLU(), FunctionalMLP())
     spoil(model[2])

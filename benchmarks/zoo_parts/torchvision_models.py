@@ -1,0 +1,85 @@
+"""Models of torchvision at their published size, on small images."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo_parts.entry import Entry, added
+
+
+def import_torchvision() -> Any:
+    """torchvision; beside a torch without CUDA its compiled operators may not load, and it asks for these two names."""
+    for name in ("nms", "qnms"):
+        with contextlib.suppress(RuntimeError):  # they are defined where the operators did load
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import torchvision.models as models  # pyright: ignore[reportMissingImports]
+
+    return models
+
+
+models = import_torchvision()
+
+
+def images(size: int = 64, batch: int = 2) -> Callable[[], Tensor]:
+    """A batch of images."""
+    return lambda: torch.randn(batch, 3, size, size)
+
+
+def model(name: str, size: int = 64, note: str = "", **options: Any) -> Entry:
+    """A model by its name."""
+    return Entry(name, lambda: models.get_model(name, weights=None, **options), images(size), note=note)
+
+
+def video(name: str, frames: int = 4, size: int = 32) -> Entry:
+    """A model of clips."""
+    build: Callable[[], nn.Module] = lambda: models.get_model(name, weights=None)  # noqa: E731
+    return Entry(name, build, lambda: torch.randn(2, 3, frames, size, size))
+
+
+def detection_batch() -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    """Two images with one box each."""
+    boxes = torch.tensor([[8.0, 8.0, 40.0, 40.0]])
+    return [torch.rand(3, 64, 64) for _ in range(2)], [{"boxes": boxes, "labels": torch.tensor([1])} for _ in range(2)]
+
+
+NO_BACKBONE: dict[str, Any] = {"weights_backbone": None}
+
+ENTRIES = [
+    model("alexnet"),
+    model("vgg11", 32),
+    model("vgg11_bn", 32),
+    model("resnet18"),
+    model("resnet50"),
+    model("wide_resnet50_2", 32),
+    model("resnext50_32x4d", 32),
+    model("squeezenet1_1"),
+    model("mobilenet_v2"),
+    model("mobilenet_v3_small"),
+    model("efficientnet_b0"),
+    model("densenet121", 32),
+    model("googlenet", 64, init_weights=False),
+    model("inception_v3", 80, "without its auxiliary head", init_weights=False, aux_logits=False),
+    model("shufflenet_v2_x1_0"),
+    model("mnasnet1_0"),
+    model("regnet_y_400mf"),
+    model("convnext_tiny", 32),
+    model("vit_b_16", 32, image_size=32),
+    model("swin_t", 32),
+    model("maxvit_t", 64, input_size=(64, 64), partition_size=2),
+    model("fcn_resnet50", 32, **NO_BACKBONE),
+    model("deeplabv3_resnet50", 32, **NO_BACKBONE),
+    model("lraspp_mobilenet_v3_large", 64, **NO_BACKBONE),
+    Entry(
+        "ssdlite320_mobilenet_v3_large",
+        lambda: models.get_model("ssdlite320_mobilenet_v3_large", weights=None, **NO_BACKBONE),
+        detection_batch,
+        added,
+    ),
+    video("r3d_18"),
+    video("swin3d_t"),
+]

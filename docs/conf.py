@@ -38,6 +38,8 @@ release = version = neoteny.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_static"]
 myst_heading_anchors = 3
+highlight_language = "text"
+smartquotes_action = "D"  # dashes alone: quotes may be code
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

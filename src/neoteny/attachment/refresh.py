@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from neoteny.attachment.checks import owned_groups, prepare_state
 from neoteny.attachment.module_view import ModuleView
+from neoteny.layers.ports import ProducerPort
 from neoteny.methods.chain import Chain
 from neoteny.units.bind import bind_groups, producers_of
 from neoteny.units.laws import choose_laws
@@ -53,9 +54,10 @@ def follow(model: nn.Module, wiring: Wiring, view: ModuleView, chain: Chain, ret
 def _check_modules(model: nn.Module, groups: Sequence[LiveGroup]) -> None:
     """Refuse modules in which the groups cannot be found again."""
     for group in groups:
-        for port, axis in (*((each, 0) for each in group.producers), *((each, 1) for each in group.consumers)):
+        for port in (*group.producers, *group.consumers):
             module = dict(model.named_modules()).get(port.module)
             weight = getattr(module, "weight", None)
+            axis = int(isinstance(port, ProducerPort) == port.input_first)
             found = weight.shape[axis] * (port.groups if axis else 1) if isinstance(weight, Tensor) else None
             if found != port.width:
                 now = "is gone" if module is None else f"is {module}"

@@ -137,7 +137,7 @@ def _find(model: nn.Module, inputs: Any, norm: Norm) -> tuple[Wiring, Any]:
         listed = "".join(f"\n  {name or 'the model itself'}: {reason}" for name, reason in reasons.items())
         raise ValueError(
             "expected a model with at least one layer of hidden units (a Linear or Conv layer that feeds another one); "
-            f"found none.{listed or ' The model has no Linear, Conv1d or Conv2d.'}"
+            f"found none.{listed or ' The model has no linear layer or convolution.'}"
         )
     return wiring, example
 

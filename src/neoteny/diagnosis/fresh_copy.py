@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from neoteny.attachment.attachment import attachments
 from neoteny.draws.fit import UNIFORM, is_uniform
 from neoteny.draws.initial import Initial, declared_distributions, declared_for, distribution_of
-from neoteny.layers.kinds import BOUNDARIES
+from neoteny.layers.kinds import BOUNDARIES, is_input_first_linear
 from neoteny.units.law_search import Found, search
 from neoteny.units.laws import compact
 from neoteny.units.own_initialisation import redraw
@@ -104,7 +104,7 @@ def _known(model: nn.Module) -> dict[str, Initial]:
     declared = declared_distributions(model, None)
     for name, module in model.named_modules():
         given = declared_for(name, declared)
-        if isinstance(module, BOUNDARIES) and given != "default":
+        if (isinstance(module, BOUNDARIES) or is_input_first_linear(module)) and given != "default":
             known[name] = Initial(given) if isinstance(given, str) else given
     for each in attachments(model):
         known |= {name: law.initial for name, law in each.view.laws.items()}

@@ -31,7 +31,8 @@ NAMES = (
     "orthogonal",
 )
 _SCALED = NAMES[-3:]
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_OTHERS = {"Conv1D": 0.02}  # layers of other libraries, by class: the standard deviation of their normal weights
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,11 @@ class ModuleDistribution:
         for seed, row in zip(seeds.expand(rows.shape).flatten().tolist(), rows.flatten().tolist(), strict=True):
             if seed not in fresh:
                 number = rng.uniform(torch.tensor([seed]), step, f"{purpose}/reset", zero, 1).item()
-                fresh[seed] = fresh_weight(self.module, int(number * 2**53)).flatten(1).to(torch.float64)
+                weight = fresh_weight(self.module, int(number * 2**53))
+                if getattr(self.module, "transposed", False):  # (in, out / groups, *kernel)
+                    groups: int = self.module.groups  # pyright: ignore[reportAssignmentType]
+                    weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+                fresh[seed] = weight.flatten(1).to(torch.float64)
             drawn.append(fresh[seed][row])
         return torch.stack(drawn).reshape(*rows.shape, columns).to(rows.device)
 
@@ -185,7 +190,10 @@ def fans(module: nn.Module) -> tuple[int, int]:
 
 
 def fans_of(weight: Tensor) -> tuple[int, int]:
-    """(fan in, fan out) of a weight (out, in, *kernel)."""
+    """(fan in, fan out) of a weight (out, in, *kernel), as `torch.nn.init` computes them.
+
+    It takes the second axis for inputs also where the first one is (a transposed convolution).
+    """
     receptive = math.prod(weight.shape[2:])
     return weight.shape[1] * receptive, weight.shape[0] * receptive
 
@@ -249,6 +257,8 @@ def declared_for(name: str, init: Declared) -> str | Initial:
 def _default(module: nn.Module, fan_in: int) -> Distribution | ModuleDistribution:
     reset = getattr(type(module), "reset_parameters", None)
     plain = [nn.Linear.reset_parameters, *(kind.reset_parameters for kind in _CONVOLUTIONS)]
+    if reset is None and type(module).__name__ in _OTHERS:
+        return Distribution("normal", _OTHERS[type(module).__name__])
     if reset is None or reset in plain:
         return Distribution("uniform", 1.0 / math.sqrt(fan_in))  # kaiming_uniform_(a=sqrt(5)) of torch
     std = fresh_weight(module, 0).double().square().mean().sqrt().item()

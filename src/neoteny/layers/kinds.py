@@ -12,14 +12,24 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from neoteny.layers.parametrized import why_unwritable
+from neoteny.layers.parametrized import NormedWeight, computed_weight, why_unwritable
 
-Boundary = nn.Linear | nn.Conv1d | nn.Conv2d
 Kind = Literal["boundary", "norm", "opaque", "plain"]
 
-BOUNDARIES = (nn.Linear, nn.Conv1d, nn.Conv2d)
+BOUNDARIES = (
+    nn.Linear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+# Linear layers of other libraries whose weight is (in, out), by the name of their class: transformers' layer of GPT-2.
+INPUT_FIRST = ("Conv1D",)
 NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 # Torch classes that may hold parameters directly and still act feature by feature, or only hold others.
 TRANSPARENT = (nn.PReLU, nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -36,6 +46,8 @@ def kind_of(module: nn.Module) -> Kind:
         if not stock or "forward" in module.__dict__:
             return "opaque"
         return "boundary" if isinstance(module, BOUNDARIES) else "norm"
+    if is_input_first_linear(module):
+        return "opaque" if "forward" in module.__dict__ else "boundary"
     if isinstance(module, TRANSPARENT) or type(module).__module__.startswith("torch.nn.utils"):
         return "plain"
     if type(module).__module__.startswith(("torch.ao.nn", "torch.nn.quantized")):
@@ -74,33 +86,53 @@ def loose_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return loose
 
 
+def is_input_first_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear layer of another library with a weight (in, out)."""
+    if type(module).__name__ not in INPUT_FIRST:
+        return False
+    weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
+    shaped = weight is not None and weight.dim() == 2 and (bias is None or bias.shape == weight.shape[1:])
+    return shaped and set(module._parameters) == {"weight", "bias"} and not module._modules and not module._buffers
+
+
+def input_first(module: nn.Module) -> bool:
+    """Whether the first axis of a boundary's weight counts inputs, so that its rows lie along the second."""
+    return getattr(module, "transposed", False) is True or is_input_first_linear(module)
+
+
 def width_out(module: nn.Module) -> int:
     """Rows of a boundary module."""
-    return module.out_features if isinstance(module, nn.Linear) else cast(nn.Conv2d, module).out_channels
+    if isinstance(module, _ConvNd):
+        return module.out_channels
+    weight = cast(Tensor, module.weight)
+    return module.out_features if isinstance(module, nn.Linear) else weight.shape[1]
 
 
 def width_in(module: nn.Module) -> int:
     """Input features of a boundary module or a norm: what a consumer's or a norm's port indexes."""
     if isinstance(module, nn.Linear):
         return module.in_features
-    if isinstance(module, (nn.Conv1d, nn.Conv2d)):
+    if isinstance(module, _ConvNd):
         return module.in_channels
     if isinstance(module, nn.GroupNorm):
         return module.num_channels
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return int(torch.Size(module.normalized_shape).numel())
-    return cast(nn.BatchNorm1d, module).num_features
+    if isinstance(module, (_BatchNorm, _InstanceNorm)):
+        return module.num_features
+    return cast(Tensor, module.weight).shape[0]
 
 
 def feature_dim(module: nn.Module, values: Tensor) -> int:
     """The axis that holds the features in a boundary's or norm's input or output."""
     if isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm)):
         return values.dim() - 1
-    unbatched = {nn.Conv1d: 1, nn.Conv2d: 2, nn.InstanceNorm1d: 1, nn.InstanceNorm2d: 2, nn.InstanceNorm3d: 3}
-    for cls, spatial in unbatched.items():  # these also take inputs without a batch axis
+    if isinstance(module, _ConvNd):  # it also takes inputs without a batch axis, as do these norms
+        return values.dim() - 1 - len(module.kernel_size)
+    for spatial, cls in enumerate((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), start=1):
         if isinstance(module, cls):
             return values.dim() - 1 - spatial
-    return 1
+    return values.dim() - 1 if is_input_first_linear(module) else 1
 
 
 def by_feature(module: nn.Module, values: Tensor) -> Tensor:
@@ -146,6 +178,9 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
         own = dict(module.named_parameters())
         if reason := why_unwritable(module):
             reasons[name] = reason
+            continue
+        if input_first(module) and isinstance(computed_weight(module), NormedWeight):
+            reasons[name] = "it has weight norm, and its weight is (in, out)"
             continue
         for key, parameter in own.items():
             others = [owner for owner in owners[parameter.data_ptr()] if owner != (f"{name}.{key}" if name else key)]

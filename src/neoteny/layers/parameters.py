@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from neoteny.layers.kinds import NORMS
+from neoteny.layers.kinds import NORMS, is_input_first_linear
 
 
 class LayerParameters(NamedTuple):
@@ -15,7 +15,8 @@ class LayerParameters(NamedTuple):
 
     Attributes:
         module: the layer's name.
-        weight: of a linear layer (out, in) or a convolution (out, in / groups, *kernel); None for a norm.
+        weight: of a linear layer (out, in) or a convolution (out, in / groups, *kernel), both also the other way round;
+            None for a norm.
         bias: None if it has none; of a norm the shift.
         scale: of a norm; else None.
     """
@@ -31,7 +32,7 @@ def layer_parameters(model: nn.Module) -> list[LayerParameters]:
     found: list[LayerParameters] = []
     for name, module in model.named_modules():
         own = {key: f"{name}.{key}" if name else key for key, _ in module.named_parameters(recurse=False)}
-        if isinstance(module, (nn.Linear, _ConvNd)):
+        if isinstance(module, (nn.Linear, _ConvNd)) or is_input_first_linear(module):
             found.append(LayerParameters(name, own.get("weight"), own.get("bias")))
         elif isinstance(module, NORMS) and own:
             found.append(LayerParameters(name, None, own.get("bias"), own.get("weight")))

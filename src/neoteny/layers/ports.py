@@ -1,7 +1,8 @@
 """Ports bound to modules: how a group reads, measures and indexes the tensors of one producer, consumer or norm.
 
-A weight is (*R, out, in / groups, *kernel). Everything that knows the layout of a Linear, a convolution or a norm is
-in this file; statistics, resets and optimizers see units, regions and sums.
+A weight is (*R, out, in / groups, *kernel); of a transposed convolution, and of some linear layers, it is
+(*R, in, out / groups, *kernel) ("input first"). Everything that knows the layout of a Linear, a convolution or a norm
+is in this file; statistics, resets and optimizers see units, regions and sums.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from neoteny.layers.groups import Port
-from neoteny.layers.kinds import feature_dim, width_in
+from neoteny.layers.kinds import feature_dim, input_first, width_in, width_out
 from neoteny.layers.regions import ChosenUnits, Region
 
 
@@ -47,18 +49,38 @@ class BoundPort:
         return values[..., self.features_on(values.device)]
 
 
-class ProducerPort(BoundPort):
+class WeightPort(BoundPort):
+    """What producers and consumers share: a weight, whose two first axes count outputs and inputs in some order."""
+
+    def __init__(self, port: Port, module: nn.Module, width: int) -> None:
+        super().__init__(port, width)
+        weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
+        self.weight = f"{port.module}.weight"
+        self.bias = None if module.bias is None else f"{port.module}.bias"
+        self.groups: int = getattr(module, "groups", 1)
+        self.input_first = input_first(module)
+        self.outputs, self.inputs = width_out(module), width_in(module)
+        self.taps = math.prod(weight.shape[2:])
+        # A weight is read as (runs * groups, rows of one group, all else) when |w| is summed.
+        self.rows_of_a_group = weight.shape[0] // self.groups
+
+    def region_of(self, runs: tuple[Tensor, ...], features: Tensor, first_axis: bool, active: Tensor | None) -> Region:
+        """The elements of the weight at some features (M, repeat), which its first or its second axis counts."""
+        if first_axis:
+            return Region(self.weight, (*runs, features), active=active)
+        per_group = self.width // self.groups
+        group = torch.div(features, per_group, rounding_mode="floor")
+        return Region(self.weight, (*runs, group, features - group * per_group), self.groups, active)
+
+
+class ProducerPort(WeightPort):
     """Rows of a Linear or Conv."""
 
     def __init__(self, port: Port, module: nn.Module) -> None:
+        super().__init__(port, module, width_out(module))
         weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
-        super().__init__(port, weight.shape[0])
-        self.weight = f"{port.module}.weight"
-        self.bias = None if module.bias is None else f"{port.module}.bias"
-        self.outputs = weight.shape[0]
-        self.groups = getattr(module, "groups", 1)
-        self.fan_in = math.prod(weight.shape[1:])
-        self.row_shape = tuple(weight.shape[1:])
+        self.row_shape = (self.inputs // self.groups, *weight.shape[2:])
+        self.fan_in = math.prod(self.row_shape)
 
     def per_unit_rows(self, values: Tensor) -> Tensor:
         """(*R, out) -> (*R, U)."""
@@ -68,7 +90,7 @@ class ProducerPort(BoundPort):
     def regions(self, chosen: ChosenUnits) -> tuple[Region, Region | None]:
         """The chosen units' incoming weights and biases."""
         runs, rows = self.indices(chosen)
-        weight = Region(self.weight, (*runs, rows), active=chosen.active)
+        weight = self.region_of(runs, rows, not self.input_first, chosen.active)
         bias = None if self.bias is None else Region(self.bias, (*runs, rows), active=chosen.active)
         return weight, bias
 
@@ -98,18 +120,12 @@ class NormPort(BoundPort):
         return _channels(self, inputs if axis == 1 else inputs.unsqueeze(run_axes), run_axes)
 
 
-class ConsumerPort(BoundPort):
+class ConsumerPort(WeightPort):
     """Columns of a Linear, or input channels of a Conv (its groups included)."""
 
     def __init__(self, port: Port, module: nn.Module) -> None:
-        weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
-        self.groups: int = getattr(module, "groups", 1)
-        super().__init__(port, weight.shape[1] * self.groups)
-        self.weight = f"{port.module}.weight"
-        self.bias = None if module.bias is None else f"{port.module}.bias"
-        self.outputs = weight.shape[0]
-        self.convolution = module if isinstance(module, (nn.Conv1d, nn.Conv2d)) else None
-        self.taps = math.prod(weight.shape[2:])
+        super().__init__(port, module, width_in(module))
+        self.convolution = module if isinstance(module, _ConvNd) else None
         # Weights that leave one column: what turns a sum of |w| into a mean.
         self.fan_out = self.outputs // self.groups * self.taps
         self.one_column_a_unit = self.convolution is None and self.repeat == 1
@@ -117,9 +133,7 @@ class ConsumerPort(BoundPort):
     def region(self, chosen: ChosenUnits) -> Region:
         """The chosen units' outgoing weights to this consumer."""
         runs, columns = self.indices(chosen)
-        per_group = self.width // self.groups
-        group = torch.div(columns, per_group, rounding_mode="floor")
-        return Region(self.weight, (*runs, group, columns - group * per_group), self.groups, chosen.active)
+        return self.region_of(runs, columns, self.input_first, chosen.active)
 
     def split(self, inputs: Tensor, run_axes: int) -> Tensor:
         """The units' activations (*R, B, U, positions) in the module's input.
@@ -135,7 +149,9 @@ class ConsumerPort(BoundPort):
         """Mean input of every column the units own, as the consumer's weights meet it: (*R, U, repeat, taps).
 
         Under a convolution the mean is taken over output positions for each kernel tap, padding included, so that
-        weight times mean, summed, is exactly the unit's mean share of the consumer's pre-activation.
+        weight times mean, summed, is exactly the unit's mean share of the consumer's pre-activation. Under a transposed
+        convolution this share differs from position to position, with the stride and at the borders; its mean over all
+        positions is what is kept.
 
         Args:
             mean: (*R, U, repeat * positions) the mean over examples of what `split` gives for the inputs.
@@ -147,25 +163,30 @@ class ConsumerPort(BoundPort):
         taps = self._tap_means(mean.reshape(-1, *spatial))  # (runs * U * repeat, taps)
         return taps.reshape(*mean.shape[:-1], self.repeat, self.taps)
 
-    def compensate(self, weight: Tensor, bias: Tensor, region: Region, means: Tensor) -> None:
+    def compensate(self, weight: Tensor, bias: Tensor, chosen: ChosenUnits, means: Tensor) -> None:
         """Add the chosen units' mean contribution to the consumer's bias.
 
         Args:
-            weight, bias: the consumer's, (*R, ...).
-            region: the units' outgoing weights, not yet zeroed.
+            weight, bias: the consumer's, (*R, ...); the units' outgoing weights are not zero yet.
+            chosen: the units.
             means: (M, repeat, taps) what the consumer sees on average.
         """
+        region = self.region(chosen)
         outgoing = region.read(weight).flatten(3) if self.taps > 1 else region.read(weight).flatten(2).unsqueeze(-1)
         share = (outgoing.to(means.dtype) * means.unsqueeze(-2)).sum(-1)  # (M, repeat, out / groups)
         if region.active is not None:
             share = share * region.active[:, None, None]
         by_group = bias.unflatten(-1, (self.groups, -1))
-        by_group.index_put_(region.index[:-1], share.to(bias.dtype), accumulate=True)
+        runs, columns = self.indices(chosen)
+        group = torch.div(columns, self.width // self.groups, rounding_mode="floor")
+        by_group.index_put_((*runs, group), share.to(bias.dtype), accumulate=True)
 
     def _tap_means(self, image: Tensor) -> Tensor:
         """(N, *spatial) -> (N, taps): mean over output positions of what lies under each tap."""
         conv = self.convolution
         assert conv is not None
+        if isinstance(conv, _ConvTransposeNd):
+            return _transposed_tap_means(conv, image)
         low_high: list[int] = list(conv._reversed_padding_repeated_twice)
         if any(low_high):
             mode = "constant" if conv.padding_mode == "zeros" else conv.padding_mode
@@ -173,9 +194,32 @@ class ConsumerPort(BoundPort):
         kernel, stride, dilation = tuple(conv.kernel_size), tuple(conv.stride), tuple(conv.dilation)
         if len(kernel) == 1:
             image, kernel, stride, dilation = image.unsqueeze(-2), (1, *kernel), (1, *stride), (1, *dilation)
+        if len(kernel) == 3:
+            for size, step, between in zip(kernel, stride, dilation, strict=True):
+                windows = image.unfold(1, (size - 1) * between + 1, step)  # (N, positions, ..., window)
+                image = windows[..., ::between].mean(1)
+            return image.reshape(-1, self.taps)
         # One image of N channels, not N images: the device is then asked once.
         columns = F.unfold(image.unsqueeze(0), kernel, dilation=dilation, stride=stride)  # (1, N * taps, positions)
         return columns.mean(-1).reshape(-1, self.taps)
+
+
+def _transposed_tap_means(conv: _ConvTransposeNd, image: Tensor) -> Tensor:
+    """(N, *spatial) -> (N, taps): for each tap the sum of what it carries to the output, over all output positions.
+
+    Input p goes through tap k to output p * stride - padding + k * dilation, where that lies inside.
+    """
+    positions = 1
+    for axis, size in enumerate(image.shape[1:]):
+        kernel, stride, dilation = conv.kernel_size[axis], conv.stride[axis], conv.dilation[axis]
+        padding, extra = int(conv.padding[axis]), conv.output_padding[axis]
+        outputs = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1
+        taps = torch.arange(kernel, device=image.device) * dilation - padding
+        places = torch.arange(size, device=image.device).unsqueeze(1) * stride + taps  # (size, kernel)
+        arrives = ((places >= 0) & (places < outputs)).to(image.dtype)
+        image = torch.tensordot(image.movedim(1, -1), arrives, dims=1)  # the axis of taps comes last
+        positions *= outputs
+    return image.reshape(image.shape[0], -1) / positions
 
 
 def _features_last(port: BoundPort, inputs: Tensor, run_axes: int) -> Tensor:

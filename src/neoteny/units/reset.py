@@ -46,13 +46,13 @@ def reset_units(
         outgoing = port.region(chosen)
         weight = view.tensor(port.weight)
         if means is not None and port.bias is not None:
-            port.compensate(weight, view.tensor(port.bias), outgoing, means(port))
+            port.compensate(weight, view.tensor(port.bias), chosen, means(port))
         view.write(outgoing, 0.0)
         view.was_reset(outgoing)
     for port, distribution in zip(group.producers, group.initial, strict=True):
         incoming, bias = port.regions(chosen)
         seeds = view.seeds[chosen.runs] if chosen.runs else view.seeds
-        rows = incoming.index[-1]
+        _, rows = port.indices(chosen)
         fresh = distribution.draw(seeds.unsqueeze(-1), step, port.weight, rows, port.fan_in)
         view.write(incoming, fresh.unflatten(-1, port.row_shape))
         for consumer in group.consumers:

@@ -59,7 +59,7 @@ class LiveGroup:
             len(self.producers) == len(self.consumers) == 1
             and self.reader is self.consumers[0]
             and not self.means
-            and all(port.in_order for port in (*self.producers, *self.consumers))
+            and all(port.in_order and not port.input_first for port in (*self.producers, *self.consumers))
         )
 
     def read_modules(self) -> list[str]:
@@ -235,13 +235,13 @@ class Magnitudes:
         ports: dict[str, ProducerPort | ConsumerPort] = {}
         for group in view.groups:
             for port in group.producers:
-                wanted.setdefault(port.weight, [False, False])[0] = True
+                wanted.setdefault(port.weight, [False, False])[port.input_first] = True
                 ports[port.weight] = port
             for port in group.consumers:
-                wanted.setdefault(port.weight, [False, False])[1] = True
+                wanted.setdefault(port.weight, [False, False])[not port.input_first] = True
                 ports[port.weight] = port
         self._passes = {
-            name: numerics.AbsoluteSums(math.prod(view.runs) * port.groups, port.outputs // port.groups, *wanted[name])
+            name: numerics.AbsoluteSums(math.prod(view.runs) * port.groups, port.rows_of_a_group, *wanted[name])
             for name, port in ports.items()
         }
 
@@ -251,25 +251,27 @@ class Magnitudes:
 
     def incoming_mean(self, group: LiveGroup) -> Tensor:
         """(*R, U) mean absolute incoming weight, over all producers."""
-        sums = [port.per_unit_rows(self._rows(port)) for port in group.producers]
+        sums = [port.per_unit_rows(self._features(port, not port.input_first)) for port in group.producers]
         total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
         return total / sum(port.fan_in for port in group.producers)
 
     def outgoing_sum(self, port: ConsumerPort) -> Tensor:
         """(*R, U, repeat) sum of absolute outgoing weights to one consumer, for each of a unit's columns."""
-        columns = self.sums(port.weight).columns
-        assert columns is not None
-        columns = columns.reshape(*self._view.runs, port.width, -1)
-        return port.per_unit(columns.squeeze(-1) if columns.shape[-1] == 1 else columns.sum(-1))
+        return port.per_unit(self._features(port, port.input_first))
 
     def sums(self, weight: str) -> numerics.Sums:
-        """Row sums (blocks, out / groups) and column sums (blocks, in / groups * taps) of one weight."""
+        """Row sums (blocks, first axis / groups) and column sums (blocks, second axis * taps) of one weight."""
         found = self._sums.get(weight)
         if found is None:
             found = self._sums[weight] = self._passes[weight](self._view.tensor(weight))
         return found
 
-    def _rows(self, port: ProducerPort) -> Tensor:
-        rows = self.sums(port.weight).rows
-        assert rows is not None
-        return rows.reshape(*self._view.runs, -1)
+    def _features(self, port: ProducerPort | ConsumerPort, first_axis: bool) -> Tensor:
+        """(*R, width) the sums of a port's features, which the weight's first or its second axis counts."""
+        sums = self.sums(port.weight)
+        if first_axis:
+            assert sums.rows is not None
+            return sums.rows.reshape(*self._view.runs, -1)
+        assert sums.columns is not None
+        columns = sums.columns.reshape(*self._view.runs, port.width, -1)
+        return columns.squeeze(-1) if columns.shape[-1] == 1 else columns.sum(-1)

@@ -70,7 +70,7 @@ def _resolve(model: nn.Module, group: UnitGroup) -> UnitGroup:
             module = model.get_submodule(port.module)
             expected = "norm" if role == "norm" else "boundary"
             if kind_of(module) != expected:
-                what = "a norm module (BatchNorm, LayerNorm, ...)" if role == "norm" else "a Linear, Conv1d or Conv2d"
+                what = "a norm module (BatchNorm, ...)" if role == "norm" else "a linear layer or a convolution"
                 raise TypeError(f"UnitGroup({group.name!r}): {role} {port.module!r} must be {what}; got {module!r}.")
     given = [port.features for port in group.producers if port.features is not None]
     widths = [width_out(model.get_submodule(port.module)) - port.offset for port in group.producers]

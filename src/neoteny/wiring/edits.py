@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup
+from neoteny.layers.kinds import input_first
 from neoteny.layers.parametrized import weight_of, write_back
 
 
@@ -59,7 +60,14 @@ def features_of(port: Port, units: Tensor) -> Tensor:
 
 def _zero_columns(module: nn.Module, columns: Tensor) -> None:
     weight = weight_of(module)
-    groups = module.groups if isinstance(module, (nn.Conv1d, nn.Conv2d)) else 1
+    groups: int = getattr(module, "groups", 1)
+    if input_first(module):
+        chosen = torch.zeros(len(weight), dtype=torch.bool)
+        chosen[columns] = True
+        chosen = chosen.view(-1, *[1] * (weight.dim() - 1)).to(weight.device)
+        weight.masked_fill_(chosen, 0)
+        write_back(module, weight, chosen)
+        return
     # a column of a grouped convolution feeds only its own group's rows
     blocks = weight.view(groups, weight.shape[0] // groups, *weight.shape[1:])
     chosen = torch.zeros(groups, weight.shape[1], dtype=torch.bool)
@@ -72,12 +80,20 @@ def _zero_columns(module: nn.Module, columns: Tensor) -> None:
 def _change_rows(module: nn.Module, rows: Tensor, sign: float, generator: torch.Generator) -> None:
     weight, bias = weight_of(module), cast(Tensor | None, module.bias)
     rows = rows.to(weight.device)
-    # noise as an outer product: one number per weight would take longer than a pass
-    noise = torch.randn((len(rows), *[1] * (weight.dim() - 1)), generator=generator).to(weight)
-    noise = noise * torch.randn((1, *weight.shape[1:]), generator=generator).to(weight)
-    weight[rows] = noise.add_(weight[rows], alpha=sign * 2)
-    changed = torch.zeros(len(weight), dtype=torch.bool, device=weight.device).index_fill_(0, rows, True)
-    write_back(module, weight, changed.view(-1, *[1] * (weight.dim() - 1)))
+    changed = torch.zeros(weight.shape, dtype=torch.bool, device=weight.device)
+    if input_first(module):  # as (groups, out / groups, in / groups, *kernel)
+        groups: int = getattr(module, "groups", 1)
+        by_group, mask = (each.unflatten(0, (groups, -1)).transpose(1, 2) for each in (weight, changed))
+        blocks = [(by_group[n], mask[n], rows[rows // mask.shape[1] == n] % mask.shape[1]) for n in range(groups)]
+    else:
+        blocks = [(weight, changed, rows)]
+    for block, mask, own in blocks:
+        # noise as an outer product: one number per weight would take longer than a pass
+        noise = torch.randn((len(own), *[1] * (block.dim() - 1)), generator=generator).to(block)
+        noise = noise * torch.randn((1, *block.shape[1:]), generator=generator).to(block)
+        block[own] = noise.add_(block[own], alpha=sign * 2)
+        mask[own] = True
+    write_back(module, weight, changed)
     if bias is not None:
         bias.data[rows] = sign * 10
 

@@ -81,7 +81,7 @@ def trace(
         reasons = "".join(f"\n  {name or 'the model itself'}: {reason}" for name, reason in wiring.left_out.items())
         raise ValueError(
             "expected a model with at least one group of hidden units (a Linear or Conv layer that feeds another one); "
-            f"found none.{reasons or ' The model has no Linear, Conv1d or Conv2d.'}"
+            f"found none.{reasons or ' The model has no linear layer or convolution.'}"
         )
     return wiring
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import neoteny
+from support.replaced_units import chosen_units, means, outputs_of, shift_norms, tensors_of, train_until_replaced
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -85,61 +86,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "concatenated": (Concatenated, VECTOR),
     "concatenated images": (ConcatenatedImages, IMAGE),
 }
-
-
-def outputs_of(model: nn.Module, x: Tensor) -> list[Tensor]:
-    with torch.no_grad():
-        output = model(x)
-    return list(output) if isinstance(output, tuple) else [output]
-
-
-def means(outputs: list[Tensor]) -> list[Tensor]:
-    """Mean of each feature over the batch and all positions."""
-    return [value.transpose(0, 1).flatten(1).mean(1) for value in outputs]
-
-
-def shift_norms(model: nn.Module) -> None:
-    """Scale and shift of every norm away from 1 and 0, so that what a consumer sees behind one has a mean."""
-    for module in model.modules():
-        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            nn.init.uniform_(module.weight, 0.5, 2.0)
-            nn.init.uniform_(module.bias, -1.0, 1.0)
-
-
-def chosen_units(plastic: neoteny.Attachment) -> dict[str, list[int]]:
-    """The units that the last tick replaced, by group."""
-    states = plastic.state_dict()["states"][-1]
-    return {
-        name: (values["born"] == values["schedule"]["step"]).nonzero().flatten().tolist()
-        for name, values in states.items()
-    }
-
-
-def train_until_replaced(
-    model: nn.Module,
-    x: Tensor,
-    optimizer: torch.optim.Optimizer,
-    *,
-    rate: float = 0.5,
-    threshold: int = 4,
-    compensate: bool = True,
-    before: Callable[[], None] | None = None,
-    **options: Any,
-) -> neoteny.Attachment:
-    """Train on one batch until the first tick that replaces units; `before` is called just before that tick."""
-    method = neoteny.ContinualBackprop(rate, threshold, decay_rate=0.8, compensate=compensate)
-    plastic = neoteny.attach(model, optimizer, method, example=x, seed=1, trained=True, **options)
-    for step in range(threshold + 1):
-        optimizer.zero_grad()
-        output = model(x)
-        outputs = output if isinstance(output, tuple) else (output,)
-        torch.stack([value.square().sum() for value in outputs]).sum().backward()
-        optimizer.step()
-        if step == threshold and before is not None:
-            before()
-        plastic.step()
-    assert all(chosen_units(plastic).values()), "every group must have replaced something"
-    return plastic
 
 
 # ----------------------------------------------------------------------------------------------- mean pre-activation
@@ -239,16 +185,6 @@ def test_new_incoming_weights_come_from_the_layers_initial_distribution() -> Non
 
 
 # ------------------------------------------------------------------------------------------- exactly these tensors
-
-
-def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Every parameter and buffer, and every per-element state tensor of the optimizer, by name."""
-    found = dict(model.state_dict())
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                found[f"{name}/{key}"] = value
-    return {name: value.detach().clone() for name, value in found.items()}
 
 
 # For each model: group -> (producer, norms, {consumer: columns per unit}); written by hand, not traced.

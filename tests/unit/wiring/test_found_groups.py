@@ -233,13 +233,13 @@ def test_recurrent_layers_are_closed_boxes() -> None:
     assert {"before", "head", "lstm", "embed"} == set(wiring.left_out)
 
 
-def test_transposed_convolution_is_a_closed_box() -> None:
+def test_volumes_and_transposed_convolutions() -> None:
     model = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 3, 3), nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Conv2d(5, 1, 1)
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 6, 3, groups=2), nn.ReLU(), nn.Conv2d(6, 1, 1)
     )
-    wiring = checked(model, torch.randn(2, 1, 6, 6))
-    assert [g.name for g in wiring] == ["3"]
-    assert "2 (ConvTranspose2d)" in wiring.left_out["0"]
+    assert [maps(g) for g in checked(model, torch.randn(2, 1, 6, 6))] == [{"2": run(4)}, {"4": run(6)}]
+    volume = nn.Sequential(nn.Conv3d(1, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 8, 2))
+    assert [maps(g) for g in checked(volume, torch.randn(2, 1, 3, 3, 3))] == [{"3": run(3, 8)}]
 
 
 def test_grouped_and_depthwise_convolutions() -> None:

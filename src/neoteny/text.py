@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 
 
@@ -40,6 +41,45 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def compact(names: Sequence[str]) -> str:
+    """Layer names in short: those that differ in one or more numbers count as one.
+
+    Example:
+        >>> compact(["stem", "block.0.fc", "block.1.fc", "block.2.fc"])
+        'stem, block.*.fc (3 layers)'
+    """
+    patterns: dict[str, list[str]] = {}
+    for name in names:
+        patterns.setdefault(_pattern(name), []).append(name)
+    short = [_together(pattern, some) for pattern, some in patterns.items()]
+    return ", ".join(short if len(short) <= 6 else [*short[:5], f"and {len(short) - 5} more kinds"])
+
+
+def by_kind(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What is said of each layer, with layers that differ in numbers alone as one.
+
+    Example:
+        >>> by_kind({"stem": "frozen", "block.0.fc": "feeds block.0.out", "block.1.fc": "feeds block.1.out"})
+        [('stem', 'frozen'), ('block.*.fc (2 layers)', 'feeds block.*.out')]
+    """
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, reason in reasons.items():
+        kinds.setdefault((_pattern(name), re.sub(r"(?<=\.)\d+(?!\w)", "*", reason)), []).append(name)
+    return [
+        (_together(pattern, some), reasons[some[0]] if len({reasons[name] for name in some}) == 1 else reason)
+        for (pattern, reason), some in kinds.items()
+    ]
+
+
+def _pattern(name: str) -> str:
+    pattern = re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
+    return name if pattern == "*" else pattern
+
+
+def _together(pattern: str, names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{pattern} ({len(names)} layers)"
 
 
 def printable(text: str) -> str:

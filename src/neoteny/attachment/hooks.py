@@ -113,7 +113,8 @@ class Recorder:
             raise ValueError(
                 "The optimizer made an update, but no activations were recorded since the last one. Either the "
                 "training pass ran in eval mode (call model.train()), or the model was compiled and already called "
-                "before attach: call neoteny.attach(...) before the first call, or torch.compiler.reset() first."
+                "before attach (call neoteny.attach(...) before the first call, or torch.compiler.reset() first), or "
+                "it no longer runs the layers that were traced, because another adapter was chosen, say (attach again)."
             )
 
     def remove(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from neoteny.methods.chain import Chain
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState
+from neoteny.text import by_kind, compact
 from neoteny.units.laws import Laws, describe
 from neoteny.units.view import View
 from neoteny.wiring.wiring import Wiring
@@ -29,10 +30,10 @@ def _wiring_notes(methods: Sequence[Method], view: View, wiring: Wiring) -> list
     if any(getattr(method, "compensate", False) for method in methods):
         silent = [port.module for group in view.groups for port in group.consumers if port.bias is None]
         if silent:
-            notes.append(f"no bias to compensate in {', '.join(dict.fromkeys(silent))}")
+            notes.append(f"no bias to compensate in {compact(list(dict.fromkeys(silent)))}")
     kinds: dict[str, list[str]] = {}
-    for name, reason in wiring.left_out.items():
-        kinds.setdefault(reason.partition(":")[0], []).append(name)
+    for names, reason in by_kind(wiring.left_out):
+        kinds.setdefault(reason.partition(":")[0], []).append(names)
     notes += [f"left out, {kind}: {', '.join(names)}" for kind, names in kinds.items()]
     if wiring.left_out or any(group.notes for group in wiring.groups):
         notes.append("print(plastic.wiring) shows the unit groups and the reasons in full")

@@ -15,8 +15,8 @@ from neoteny.attachment.attachment import attachments
 from neoteny.draws.fit import UNIFORM, is_uniform
 from neoteny.draws.initial import Initial, declared_distributions, declared_for, distribution_of
 from neoteny.layers.kinds import BOUNDARIES, is_input_first_linear
+from neoteny.text import compact
 from neoteny.units.law_search import Found, search
-from neoteny.units.laws import compact
 from neoteny.units.own_initialisation import redraw
 from neoteny.wiring.sandbox import call
 

@@ -13,7 +13,6 @@ Weights that fit none of these are an error with the line to write.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -23,6 +22,7 @@ from torch import nn
 
 from neoteny.draws.initial import Declared, Initial, declared_distributions, declared_for, resolve
 from neoteny.layers.parametrized import computed_from, weight_of
+from neoteny.text import compact
 from neoteny.units.law_search import Found, law_of, search
 from neoteny.units.own_initialisation import redrawn_copy
 
@@ -169,21 +169,6 @@ def describe(laws: Laws) -> list[str]:
         }[law.source]
         lines.setdefault(f"{law.initial}; {why}", []).append(name)
     return [f"new units of {compact(names)}: {text}" for text, names in lines.items()]
-
-
-def compact(names: Sequence[str]) -> str:
-    """Layer names in short: those that differ in one or more numbers count as one.
-
-    Example:
-        >>> compact(["stem", "block.0.fc", "block.1.fc", "block.2.fc"])
-        'stem, block.*.fc (3 layers)'
-    """
-    patterns: dict[str, list[str]] = {}
-    for name in names:
-        pattern = re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
-        patterns.setdefault(name if pattern in ("*", name) else pattern, []).append(name)
-    short = [some[0] if len(some) == 1 else f"{pattern} ({len(some)} layers)" for pattern, some in patterns.items()]
-    return ", ".join(short if len(short) <= 6 else [*short[:5], f"and {len(short) - 5} more kinds"])
 
 
 def saved(laws: Laws) -> dict[str, dict[str, Any]]:

@@ -53,8 +53,7 @@ def redraw(model: nn.Module, called: dict[str, str] | None = None) -> None:
         called: is given the modules whose own way of drawing (see `own_methods`) was called.
     """
     for each in (*model.modules(), *model.parameters()):
-        if hasattr(each, "_is_hf_initialized"):  # transformers would take the weights for loaded ones
-            delattr(each, "_is_hf_initialized")
+        vars(each).pop("_is_hf_initialized", None)  # transformers would take the weights for loaded ones
     for name, module in reversed(list(model.named_modules())):
         own = own_method(module)
         plain = next((each for each in ("reset_parameters", "_reset_parameters") if hasattr(module, each)), None)
@@ -63,6 +62,11 @@ def redraw(model: nn.Module, called: dict[str, str] | None = None) -> None:
                 called[name] = own
         elif plain is not None and plain != own:
             _call(module, getattr(module, plain))
+    for module in model.modules():  # last: the model's own way of drawing takes peft's layers for its own
+        if callable(reset := getattr(module, "reset_lora_parameters", None)):
+            for adapter in list(getattr(module, "lora_A", ())):
+                with contextlib.suppress(Exception):
+                    reset(adapter, True)
 
 
 def redrawn_copy(model: nn.Module) -> tuple[nn.Module, str] | None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.kinds import unwritable
 from neoteny.wiring.flow import apart
+from neoteny.wiring.modules import in_unused_adapter
 from neoteny.wiring.probe import Pass, Probe
 from neoteny.wiring.sandbox import leaves
 
@@ -113,6 +114,8 @@ class Evidence:
                 continue
             if name in self.leave_out:
                 self.left_out[name] = "left out on request"
+            elif probe.calls[name] == 0 and in_unused_adapter(self.model, name):
+                self.left_out[name] = "frozen and not in use: it runs when another adapter is chosen, or none"
             elif probe.calls[name] == 0:
                 used = f" ({self.unwritable[name]})" if name in probe.recording.outside else ""
                 self.refused[name] = f"the example never calls it{used}, so its place is not known"

@@ -8,6 +8,8 @@ from torch.nn.parameter import is_lazy
 
 from neoteny.text import nearest
 
+_OF_PEFT = {"BaseTunerLayer", "AuxiliaryTrainingWrapper", "ModulesToSaveWrapper"}
+
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The module itself, without torch.compile's wrapper; raises if it is scripted or has no shapes yet."""
@@ -32,3 +34,18 @@ def first_name(model: nn.Module, name: str, where: str) -> str:
         raise ValueError(f"{where}: the model has no module named {name!r}.{hint}")
     first = {id(module): known for known, module in reversed(modules.items())}
     return first[id(modules[name])]
+
+
+def in_unused_adapter(model: nn.Module, name: str) -> bool:
+    """Whether a layer belongs to an adapter of peft that is not in use, or is what an adapter stands in for.
+
+    Such a layer is frozen and never called; it runs when another adapter is chosen, or none.
+    """
+    if any(parameter.requires_grad for parameter in model.get_submodule(name).parameters()):
+        return False
+    path = name
+    while path:
+        path = path.rpartition(".")[0]
+        if _OF_PEFT & {kind.__name__ for kind in type(model.get_submodule(path)).__mro__}:
+            return True
+    return False

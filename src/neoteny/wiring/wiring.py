@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import nn
 
 from neoteny.layers.groups import UnitGroup, describe_port
+from neoteny.text import by_kind
 from neoteny.wiring import saved
 
 
@@ -105,13 +106,14 @@ class Wiring:
             lines.append("  ".join(cells).rstrip())
         lines.insert(1, "-" * max(map(len, lines)))
         notes: dict[str, list[str]] = defaultdict(list)
-        for group in self.groups:
-            for note in group.notes:
-                notes[note].append(group.name)
+        for place in range(max((len(group.notes) for group in self.groups), default=0)):
+            said = {group.name: group.notes[place] for group in self.groups if place < len(group.notes)}
+            for names, note in by_kind(said):
+                notes[note].append(names)
         if notes:
             lines += ["", "notes", *(f"  {', '.join(names)}: {note}" for note, names in notes.items())]
-        for title, reasons in (("left out", self.left_out), ("refused", self.refused)):
-            if reasons:
-                width = max(map(len, reasons))
-                lines += ["", title, *(f"  {name.ljust(width)}  {reason}" for name, reason in reasons.items())]
+        for title, all_reasons in (("left out", self.left_out), ("refused", self.refused)):
+            if reasons := by_kind(all_reasons):
+                width = max(len(name) for name, _ in reasons)
+                lines += ["", title, *(f"  {name.ljust(width)}  {reason}" for name, reason in reasons)]
         return "\n".join(lines)

@@ -231,11 +231,8 @@ class Attachment:
     def evaluating(self) -> Iterator[nn.Module]:
         """The model with the weights to evaluate with (averages, say); what was trained is put back at the end.
 
-        Without a method that keeps such weights nothing changes. The model's mode is the caller's business.
-
-        Example:
-            with plastic.evaluating() as model:
-                accuracy = test(model)
+        Use it as `with plastic.evaluating() as model: accuracy = test(model)`. Without a method that keeps such weights
+        nothing changes. Whether the model is in evaluation mode is for the caller to set.
         """
         evaluated = self._chain.evaluation()
         tensors = {name: self.view.tensor(name) for name in evaluated}

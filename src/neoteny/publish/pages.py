@@ -102,12 +102,18 @@ def write_claims(findings: Findings, sections: Iterable[str]) -> str:
     pieces = [
         "# Every claim, and what was measured",
         "",
-        "Written by `python -m neoteny.publish` from what `evidence/` keeps; the verdicts are those of `neoteny "
-        "claims FOLDER`. A claim holds if the 95% interval over runs (Student's t, paired over runs that saw the same "
-        "stream) lies wholly on the claimed side, does not hold if it lies wholly on the other, and is inconclusive "
-        "otherwise. Where several folders speak to a claim, the one of the largest scale stands first and counts; one "
-        "that leaves the claim undecided because some of what it compares has no runs there stands after those that "
-        "have all of them.",
+        "Written by `python -m neoteny.publish` from what `evidence/` keeps. The verdicts are those of `neoteny claims "
+        "FOLDER`.",
+        "",
+        "| verdict | the 95% interval over runs (Student's t, paired over runs that saw the same stream) |",
+        "|---|---|",
+        "| holds | lies wholly on the claimed side |",
+        "| does not hold | lies wholly on the other side |",
+        "| inconclusive | reaches to both sides, or there are too few runs |",
+        "| not tested | there are no runs that could test it |",
+        "",
+        "Where several folders test a claim, each has a line. The first line counts. It is that of the largest scale, "
+        "except that a folder without all the runs a claim compares comes after those that have them.",
         "",
         f"Of {_total(findings)} claims {say_counts(findings.count(findings.suite))}.",
     ]
@@ -153,8 +159,8 @@ def write_overview(findings: Findings, sections: Iterable[str]) -> str:
     unchecked = sum(len(one.unchecked) for one in findings.suite.values())
     pieces = [
         f"Of the {_total(findings)} claims that the suite makes of the paper's text and figures, "
-        f"{say_counts(findings.count(findings.suite))}; {unchecked} remarks that no results could test are listed "
-        "beside them in [claims.md](claims.md), with the numbers behind every verdict.",
+        f"{say_counts(findings.count(findings.suite))}. [Every claim](claims.md) has the numbers behind every verdict, "
+        f"and {unchecked} remarks that no results could test.",
         "",
         "| experiment | holds | does not hold | inconclusive | not tested |",
         "|---|---|---|---|---|",

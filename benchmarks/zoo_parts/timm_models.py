@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from zoo_parts.entry import Entry
-from zoo_parts.torchvision_models import import_torchvision
+from zoo_parts.operators import prepare_torchvision
 
-import_torchvision()  # timm imports it
+prepare_torchvision()
 import timm  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,19 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from zoo_parts.entry import Entry, added
+from zoo_parts.operators import prepare_torchvision
 
-
-def import_torchvision() -> Any:
-    """torchvision; beside a torch without CUDA its compiled operators may not load, and it asks for these two names."""
-    for name in ("nms", "qnms"):
-        with contextlib.suppress(RuntimeError):  # they are defined where the operators did load
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    import torchvision.models as models  # pyright: ignore[reportMissingImports]
-
-    return models
-
-
-models = import_torchvision()
+prepare_torchvision()
+import torchvision.models as models  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 
 def images(size: int = 64, batch: int = 2) -> Callable[[], Tensor]:
@@ -33,6 +23,18 @@ def images(size: int = 64, batch: int = 2) -> Callable[[], Tensor]:
 def model(name: str, size: int = 64, note: str = "", **options: Any) -> Entry:
     """A model by its name."""
     return Entry(name, lambda: models.get_model(name, weights=None, **options), images(size), note=note)
+
+
+def vgg(name: str) -> Entry:
+    """A VGG with a narrow head."""
+
+    def build() -> nn.Module:
+        made = models.get_model(name, weights=None)
+        made.classifier[0], made.classifier[3] = nn.Linear(512 * 49, 256), nn.Linear(256, 256)
+        made.classifier[6] = nn.Linear(256, 10)
+        return made
+
+    return Entry(name, build, images(32), note="256 units in the head instead of 4096")
 
 
 def video(name: str, frames: int = 4, size: int = 32) -> Entry:
@@ -51,8 +53,8 @@ NO_BACKBONE: dict[str, Any] = {"weights_backbone": None}
 
 ENTRIES = [
     model("alexnet"),
-    model("vgg11", 32),
-    model("vgg11_bn", 32),
+    vgg("vgg11"),
+    vgg("vgg11_bn"),
     model("resnet18"),
     model("resnet50"),
     model("wide_resnet50_2", 32),

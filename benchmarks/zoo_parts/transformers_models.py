@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import transformers  # pyright: ignore[reportMissingImports]
 
 from zoo_parts.entry import Entry
+from zoo_parts.operators import prepare_torchvision
+
+prepare_torchvision()
+import transformers  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 SMALL = "2 layers of width 64"
 _SIZES: dict[str, Any] = {
@@ -51,8 +54,6 @@ def _both(words: int = 300) -> dict[str, Any]:
 
 
 ENTRIES = [
-    model("bert-base", "BertForSequenceClassification", tokens(length=16, words=30000), "full size"),
-    model("gpt2-small", "GPT2LMHeadModel", tokens(length=16, words=50000), "full size"),
     model("bert", "BertForMaskedLM", tokens(), **_TEXT),
     model("roberta", "RobertaForSequenceClassification", tokens(), **{**_TEXT, "max_position_embeddings": 80}),
     model("albert", "AlbertForSequenceClassification", tokens(), embedding_size=32, **_TEXT),
@@ -101,7 +102,7 @@ ENTRIES = [
         max_source_positions=32, max_target_positions=32, decoder_start_token_id=1, **_TOKENS,
     ),
     model(
-        "wav2vec2", "Wav2Vec2ForSequenceClassification", lambda: {"input_values": torch.randn(2, 2000)},
+        "wav2vec2", "Wav2Vec2ForSequenceClassification", lambda: {"input_values": torch.randn(2, 8000)},
         **_SIZES, conv_dim=(32,) * 7, vocab_size=32, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4,
     ),
     model("vit", "ViTForImageClassification", pixels(), **_SIZES, image_size=32, patch_size=8),
@@ -122,4 +123,6 @@ ENTRIES = [
         d_model=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4, context_length=64, prediction_length=8,
         patch_length=8, patch_stride=8, num_input_channels=3,
     ),
+    model("bert-base", "BertForSequenceClassification", tokens(length=16, words=30000), "full size"),
+    model("gpt2-small", "GPT2LMHeadModel", tokens(length=16, words=50000), "full size"),
 ]  # fmt: skip

@@ -119,9 +119,16 @@ class Evidence:
             elif probe.calls[name] == 0:
                 used = f" ({self.unwritable[name]})" if name in probe.recording.outside else ""
                 self.refused[name] = f"the example never calls it{used}, so its place is not known"
+        lost = probe.disturb(lambda tensor: torch.full_like(tensor, torch.nan))
         if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves(probe.recording.example)):
-            for change in (torch.neg, torch.zeros_like, lambda tensor: torch.full_like(tensor, torch.nan)):
-                self._compare_calls(probe.disturb(change))
+            for seen in (probe.disturb(torch.neg), probe.disturb(torch.zeros_like), lost):
+                self._compare_calls(seen)
+        for name in probe.named("boundary"):
+            if name in lost.inputs and not any(bool(values.any()) for values in lost.inputs[name]):
+                reason = (
+                    "the example gives it nothing but zeros; if it is a recurrence, pass an example of several steps"
+                )
+                self.left_out.setdefault(name, reason)
         training = probe.recording.listen_in_training()
         if training is not None and set(training) != set(probe.order):
             for name in set(training) ^ set(probe.order):

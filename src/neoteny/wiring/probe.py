@@ -135,7 +135,8 @@ class Probe:
             return map_tensors(lambda tensor: change(tensor) if tensor.is_floating_point() else tensor.clone(), value)
 
         layers = [*self.named("boundary"), *self.named("opaque")]
-        return self.replay(dict.fromkeys(layers, changed), identity_norms=True, example=changed(self.recording.example))
+        example = changed(self.recording.example)
+        return self.replay(dict.fromkeys(layers, changed), identity_norms=True, keep_inputs=True, example=example)
 
     def replay(
         self,

@@ -64,6 +64,13 @@ def test_what_is_read_of_a_recurrence_is_said() -> None:
     assert note in group.notes
 
 
+def test_an_example_of_one_step_shows_no_recurrence() -> None:
+    wiring = find(Rnn(), torch.zeros(3, 1, 3))
+    assert not wiring.groups
+    assert "pass an example of several steps" in wiring.left_out["hh"]
+    assert wiring.left_out["ih"].startswith("residual stream")
+
+
 @pytest.mark.parametrize(("shared", "sink"), [("norm", "norm_a"), ("projection", "p_a")])
 def test_columns_that_carry_other_units_in_another_call_are_left_out(shared: str, sink: str) -> None:
     wiring = find(TwoBranches(shared), torch.randn(3, 4))

@@ -7,7 +7,6 @@ with `auto=True`, the optimizer's post-step hook) lets every method act after th
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,10 +18,11 @@ from torch.optim import Optimizer
 
 from neoteny.attachment.checks import check_arguments, check_optimizers, owned_groups, prepare_state
 from neoteny.attachment.copied import Copied
-from neoteny.attachment.hooks import PATIENCE, Recorder, StepWatch, refuse_called
+from neoteny.attachment.hooks import Recorder, StepWatch, refuse_called
 from neoteny.attachment.module_view import ModuleView
 from neoteny.attachment.refresh import follow
 from neoteny.attachment.summary import summarize
+from neoteny.attachment.unread import Unread
 from neoteny.draws.initial import Declared
 from neoteny.layers.groups import UnitGroup
 from neoteny.methods.chain import Chain
@@ -158,7 +158,7 @@ class Attachment:
         self._model = model
         self._retrace = retrace
         self._had_gradients = False
-        self._unread: dict[str, int] = {}
+        self._unread = Unread()
         self._recorder = self._record()
         try:
             after = self._tick if auto else self._forget_excess
@@ -326,6 +326,7 @@ class Attachment:
 
     def _before_update(self) -> None:  # bound to this object, so that the hooks keep it alive
         self._had_gradients = any(parameter.grad is not None for parameter in self._model.parameters())
+        self._unread.before_update(self.view)
         self._chain.before_update()
 
     def _tick(self, updates: int = 0) -> None:
@@ -336,27 +337,10 @@ class Attachment:
         else:
             self._recorder.check()
             self._follow_device()
-            self._warn_unread()
+            self._unread.after_update(self.view)
             self._chain.after_update()
         self._recorder.clear()
         self.view.loss = None
-
-    def _warn_unread(self) -> None:
-        """Warn once of a group none of whose consumers has run for long: its units are never replaced."""
-        for group in self.view.groups:
-            if group.reading(self.view.activations) is not None:
-                self._unread.pop(group.name, None)
-                continue
-            self._unread[group.name] = self._unread.get(group.name, 0) + 1
-            if self._unread[group.name] == PATIENCE:
-                consumers = ", ".join(port.module for port in group.consumers)
-                warnings.warn(
-                    f"The units of {group.name!r} were not read in {PATIENCE} updates, so none of them is replaced: "
-                    f"{consumers} did not run in training. If the model has other layers that read them, pass an "
-                    "example of each way to call it: plastic.refresh(example=[...]).",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
 
 
 def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[Attachment]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 import torch
@@ -13,32 +16,55 @@ from torch.optim import Optimizer
 
 
 def refuse_called(model: nn.Module) -> None:
-    """Refuse a compiled model whose compiled code exists already: that code would not call hooks added now.
+    """Refuse a model some of whose modules were compiled and called: that code would not call hooks added now.
 
     Compiled code is shared between modules of the same structure, so that of another instance counts too.
 
     Raises:
         ValueError: with the line to change.
     """
-    wrapped = [model, *(module for module in model.modules() if module._compiled_call_impl is not None)]
-    for module in wrapped:
-        entry = module._compiled_call_impl or module.__dict__.get("forward")
-        original = getattr(entry, "_torchdynamo_orig_callable", None)
-        if original is not None and _cached_code(original):
+    codes = _compiled_codes()
+    if not codes:
+        return
+    for wrapper in (*model.modules(), *_wrappers_of(model)):
+        entry = wrapper._compiled_call_impl or (
+            wrapper.__dict__["forward"] if "_orig_mod" in wrapper._modules else None
+        )
+        if entry is None:
+            continue
+        called = [getattr(entry, "_torchdynamo_orig_callable", None), *(each.forward for each in wrapper.modules())]
+        if any(getattr(function, "__code__", None) in codes for function in called):
+            inside = set(wrapper.modules())
+            name = next((name for name, module in model.named_modules() if module in inside), "")
+            what = f"The compiled module {name!r}" if name else "The compiled model"
             raise ValueError(
-                "The compiled model (or another of the same code) was called before attach, and compiled code ignores "
-                "hooks that are added later. Call neoteny.attach(...) before the first call, or put "
-                "torch.compiler.reset() on the line before attach."
+                f"{what} (or another of the same code) was called before attach, and compiled code ignores hooks that "
+                "are added later. Call neoteny.attach(...) before the first call, or put torch.compiler.reset() on the "
+                "line before attach."
             )
 
 
-def _cached_code(function: Callable[..., Any]) -> bool:
-    """Whether torch.compile holds compiled code for the function; where that cannot be told, the first tick will."""
+def _compiled_codes() -> set[CodeType]:
+    """The functions of which torch.compile holds compiled code; none where that cannot be told: the first tick will."""
+    if "torch._dynamo" not in sys.modules:
+        return set()
     try:
         from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
-    except ImportError:
-        return False
-    return bool(_debug_get_cache_entry_list(function.__code__))
+        from torch._dynamo.convert_frame import input_codes
+
+        seen = [reference() for reference in input_codes.seen]
+    except (ImportError, AttributeError, TypeError):
+        return set()
+    return {code for code in seen if code is not None and _debug_get_cache_entry_list(code)}
+
+
+def _wrappers_of(model: nn.Module) -> list[nn.Module]:
+    """What torch.compile returned for modules of this model, and is still in use."""
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    known = {id(module) for module in model.modules()}
+    found = [each for each in gc.get_objects() if issubclass(type(each), OptimizedModule)]
+    return [each for each in found if id(each._modules.get("_orig_mod")) in known]
 
 
 PATIENCE = 100

@@ -56,7 +56,7 @@ class Sandbox:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Sandbox:
-        self._stack.enter_context(_quiet_switches(self.model))
+        self._stack.enter_context(_quiet_switches())
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -240,19 +240,19 @@ def _set_random_states(states: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _quiet_switches(model: nn.Module) -> Iterator[None]:
+def _quiet_switches() -> Iterator[None]:
     """Global switches: no fused attention (it bypasses modules, swallows NaN), no argument checks that reject NaN."""
     fastpath = torch.backends.mha.get_fastpath_enabled()
     validate = Distribution._validate_args
     benchmark = torch.backends.cudnn.benchmark
-    compiled = any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())
+    compiled = "torch._dynamo" in sys.modules  # else nothing is, and importing the compiler takes seconds
     try:
         torch.backends.mha.set_fastpath_enabled(False)
         Distribution.set_default_validate_args(False)
         torch.backends.cudnn.benchmark = False  # it may pick another algorithm, hence another rounding, at each call
         with contextlib.ExitStack() as stack:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            if compiled:  # importing the compiler takes seconds: only where it is in use already
+            if compiled:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield
     finally:

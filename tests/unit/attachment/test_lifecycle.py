@@ -335,8 +335,10 @@ def test_an_attach_that_fails_anywhere_leaves_model_and_optimizer_as_they_were()
         finally:
             sys.setprofile(None)
 
-    call()
-    neoteny.detach(model)
+    for _ in range(2):  # what is called once per process counts only where it is called again
+        places.clear()
+        call()
+        neoteny.detach(model)
     hooks = [len(module._forward_pre_hooks) for module in model.modules()]
     assert not any(hooks)
     found = list(places)

@@ -32,7 +32,7 @@ from neoteny.optim.state import OptimizerState
 from neoteny.units import laws as unit_laws
 from neoteny.units.bind import bind_groups, find_groups, producers_of
 from neoteny.units.laws import Laws, choose_laws
-from neoteny.units.view import LiveGroup
+from neoteny.units.view import LiveGroup, read_modules
 from neoteny.wiring.modules import unwrap
 from neoteny.wiring.trace import Norm
 from neoteny.wiring.wiring import Wiring
@@ -154,7 +154,7 @@ class Attachment:
         self.trained = trained
         self.view = view
         self._chain = Chain(methods, view)
-        self._chain.check_reads(dict(model.named_modules()))
+        self._chain.check_reads({*dict(model.named_modules()), *read_modules(view)})
         self._model = model
         self._retrace = retrace
         self._had_gradients = False

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from neoteny.attachment.reading import InputHook, ReadingHook
+from neoteny.attachment.sequences import SequenceHook, sources_by_module
+
 
 def refuse_called(model: nn.Module) -> None:
     """Refuse a model some of whose modules were compiled and called: that code would not call hooks added now.
@@ -87,12 +90,19 @@ class Recorder:
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
         self.gradients: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(with_gradient)}
         modules = dict(model.named_modules())
-        watched = list(dict.fromkeys([*self.inputs, *self.gradients]))
-        self._hooks = [_InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched]
-        self._handles = [
+        watched = [name for name in dict.fromkeys([*self.inputs, *self.gradients]) if name in modules]
+        self._hooks: list[ReadingHook] = [
+            InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched
+        ]
+        self._handles: list[Any] = [
             modules[name].register_forward_pre_hook(hook, with_kwargs=True)
             for name, hook in zip(watched, self._hooks, strict=True)
         ]
+        for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
+            kept = {source.rpartition(".")[2]: self.inputs[source] for source in sources}
+            hook = SequenceHook(model, kept)
+            self._hooks.append(hook)
+            self._handles.append(modules[name].register_forward_hook(hook, with_kwargs=True))
 
     def clear(self) -> None:
         """Forget what was kept."""
@@ -148,48 +158,6 @@ class Recorder:
         for handle in self._handles:
             handle.remove()
         self.clear()
-
-
-class _InputHook:
-    """Forward pre-hook that keeps the module's first input, its gradient, or both."""
-
-    def __init__(self, model: nn.Module, kept: list[Tensor] | None, gradients: list[Tensor] | None) -> None:
-        self.model = model  # its mode counts: a norm inside may be kept in eval mode for good
-        self.kept = kept
-        self.gradients = gradients
-        self.recorded_in_forward = False
-        self.paused = False
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Inert:
-        return _Inert()
-
-    def __reduce__(self) -> tuple[type[_Inert], tuple[()]]:
-        return _Inert, ()
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.paused or not (self.model.training and torch.is_grad_enabled()):
-            return
-        value: Tensor = args[0] if args else next(iter(kwargs.values()))
-        if value.numel() == 0:
-            return
-        if not torch.compiler.is_compiling():
-            # Activation checkpointing runs the forward again inside the backward pass. The non-reentrant kind was
-            # recorded in the forward pass already; the reentrant kind runs that one without gradients.
-            inside_backward = torch._C._current_graph_task_id() != -1
-            if inside_backward and self.recorded_in_forward:
-                return
-            self.recorded_in_forward = self.recorded_in_forward or not inside_backward
-        if self.kept is not None:
-            self.kept.append(value.detach())
-        if self.gradients is not None and value.requires_grad:
-            value.register_hook(self.gradients.append)
-
-
-class _Inert:
-    """What a hook becomes in a copied or pickled model: nobody ticks there, so it must not keep anything."""
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        return
 
 
 class _SawBackward:

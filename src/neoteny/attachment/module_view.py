@@ -97,16 +97,20 @@ class ModuleView(View):
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
-        module = weight.rpartition(".")[0]
-        if module in self.laws:
-            return resolve(self._modules[module], self.laws[module].initial)
+        module, _, key = weight.rpartition(".")
+        name = module if module in self.laws else weight
+        if name in self.laws:
+            return resolve(self._modules[module], self.laws[name].initial, key)
         return initial_of(self._model, weight, self.init)
 
     def use_laws(self, laws: Laws) -> None:
         """Draw new units from these distributions from now on."""
         self.laws = laws
         for group in self.groups:
-            group.initial = [resolve(self._modules[port.module], laws[port.module].initial) for port in group.producers]
+            group.initial = [
+                resolve(self._modules[port.module], laws[port.key].initial, port.weight.rpartition(".")[2])
+                for port in group.producers
+            ]
 
     def freeze(self, name: str) -> None:
         """Make a parameter one that is no longer trained."""

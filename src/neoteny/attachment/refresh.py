@@ -56,7 +56,7 @@ def _check_modules(model: nn.Module, groups: Sequence[LiveGroup]) -> None:
     for group in groups:
         for port in (*group.producers, *group.consumers):
             module = dict(model.named_modules()).get(port.module)
-            weight = getattr(module, "weight", None)
+            weight = getattr(module, port.weight.rpartition(".")[2], None)
             axis = int(isinstance(port, ProducerPort) == port.input_first)
             found = weight.shape[axis] * (port.groups if axis else 1) if isinstance(weight, Tensor) else None
             if found != port.width:

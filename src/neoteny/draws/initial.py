@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.rnn import RNNBase, RNNCellBase
 
 from neoteny.draws import rng
 from neoteny.draws.fit import cut_moments
@@ -31,6 +32,7 @@ NAMES = (
     "orthogonal",
 )
 _SCALED = NAMES[-3:]
+_SEVERAL = ("weight_ih", "weight_hh", "in_proj_weight")  # weights of modules that have several
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _OTHERS = {"Conv1D": 0.02}  # layers of other libraries, by class: the standard deviation of their normal weights
 
@@ -157,6 +159,7 @@ class ModuleDistribution:
 
     module: nn.Module
     std: float
+    key: str = "weight"
 
     def draw(self, seeds: Tensor, step: int, purpose: str, rows: Tensor, columns: int) -> Tensor:
         """Fresh weights (..., columns), float64, for the given rows (...)."""
@@ -166,7 +169,7 @@ class ModuleDistribution:
         for seed, row in zip(seeds.expand(rows.shape).flatten().tolist(), rows.flatten().tolist(), strict=True):
             if seed not in fresh:
                 number = rng.uniform(torch.tensor([seed]), step, f"{purpose}/reset", zero, 1).item()
-                weight = fresh_weight(self.module, int(number * 2**53))
+                weight = fresh_weight(self.module, int(number * 2**53), self.key)
                 if getattr(self.module, "transposed", False):  # (in, out / groups, *kernel)
                     groups: int = self.module.groups  # pyright: ignore[reportAssignmentType]
                     weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
@@ -175,18 +178,13 @@ class ModuleDistribution:
         return torch.stack(drawn).reshape(*rows.shape, columns).to(rows.device)
 
 
-def fresh_weight(module: nn.Module, torch_seed: int) -> Tensor:
-    """The weight of a freshly reset copy of `module`; torch's random state is left as it was."""
+def fresh_weight(module: nn.Module, torch_seed: int, key: str = "weight") -> Tensor:
+    """A weight of a freshly reset copy of `module`; torch's random state is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed)
         twin = copy.deepcopy(module).to("cpu")
         twin.reset_parameters()  # pyright: ignore[reportCallIssue]
-    return twin.weight.detach()  # pyright: ignore[reportCallIssue, reportReturnType]
-
-
-def fans(module: nn.Module) -> tuple[int, int]:
-    """(fan in, fan out) of a Linear or Conv."""
-    return fans_of(module.weight)  # pyright: ignore[reportArgumentType]
+    return getattr(twin, key).detach()
 
 
 def fans_of(weight: Tensor) -> tuple[int, int]:
@@ -198,17 +196,18 @@ def fans_of(weight: Tensor) -> tuple[int, int]:
     return weight.shape[1] * receptive, weight.shape[0] * receptive
 
 
-def resolve(module: nn.Module, declared: str | Initial) -> Distribution | ModuleDistribution:
+def resolve(module: nn.Module, declared: str | Initial, key: str = "weight") -> Distribution | ModuleDistribution:
     """The distribution of new rows of `module`'s weight.
 
     Args:
-        module: a Linear or Conv.
+        module: a Linear, Conv or recurrent layer.
         declared: what the user declared, "default" if nothing.
+        key: the weight's name in the module.
     """
     init = Initial(declared) if isinstance(declared, str) else declared
     if init.name == "default":
-        return _default(module, fans(module)[0])
-    return distribution_of(module.weight, init)  # pyright: ignore[reportArgumentType]
+        return _default(module, key)
+    return distribution_of(getattr(module, key), init)
 
 
 def distribution_of(weight: Tensor, init: Initial) -> Distribution:
@@ -235,8 +234,9 @@ def declared_distributions(model: nn.Module, init: Declared | None) -> Declared:
         return getattr(model, "initial_distributions", "default")
     if isinstance(init, Mapping):
         modules = dict(model.named_modules())
+        weights = dict(model.named_parameters())  # "lstm.weight_ih_l0", in a module that has several
         for name in init:
-            if name not in modules:
+            if name not in modules and name not in weights:
                 raise ValueError(f"init names {name!r}, but the model has no such module.{nearest(name, modules)}")
     return init
 
@@ -248,21 +248,32 @@ def initial_of(model: nn.Module, weight: str, init: Declared | None) -> Distribu
 
 
 def declared_for(name: str, init: Declared) -> str | Initial:
-    """What was declared for one producer."""
+    """What was declared for one producer: a module, or one weight of a module that has several."""
     if isinstance(init, Mapping):
-        return init.get(name, "default")
+        module, _, weight = name.rpartition(".")
+        return init.get(name, init.get(module, "default") if weight.startswith(_SEVERAL) else "default")
     return init
 
 
-def _default(module: nn.Module, fan_in: int) -> Distribution | ModuleDistribution:
+def find_weight(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module of a producer and the name of its weight there: "fc1", or "lstm.weight_ih_l0"."""
+    module, _, weight = name.rpartition(".")
+    owner = dict(model.named_modules()).get(name)
+    return (model.get_submodule(module), weight) if owner is None else (owner, "weight")
+
+
+def _default(module: nn.Module, key: str) -> Distribution | ModuleDistribution:
     reset = getattr(type(module), "reset_parameters", None)
     plain = [nn.Linear.reset_parameters, *(kind.reset_parameters for kind in _CONVOLUTIONS)]
     if reset is None and type(module).__name__ in _OTHERS:
         return Distribution("normal", _OTHERS[type(module).__name__])
     if reset is None or reset in plain:
+        fan_in = fans_of(getattr(module, key))[0]
         return Distribution("uniform", 1.0 / math.sqrt(fan_in))  # kaiming_uniform_(a=sqrt(5)) of torch
-    std = fresh_weight(module, 0).double().square().mean().sqrt().item()
-    return ModuleDistribution(module, std)
+    if isinstance(module, (RNNBase, RNNCellBase)) and reset in (RNNBase.reset_parameters, RNNCellBase.reset_parameters):
+        return Distribution("uniform", 1.0 / math.sqrt(module.hidden_size))
+    std = fresh_weight(module, 0, key).double().square().mean().sqrt().item()
+    return ModuleDistribution(module, std, key)
 
 
 def _gain(nonlinearity: str, slope: float | None) -> float:

@@ -25,11 +25,18 @@ class Port:
         features: (units, repeat) int64, the features of each unit. None: unit i is feature i, or, for a consumer whose
             width is a multiple of the number of units, the neighbouring columns that a flatten gives it.
         offset: with `features=None`, where the first unit's features start (after a concatenation).
+        weight: the parameter whose rows or columns the features are, in a module that has several ("weight_hh_l0").
     """
 
     module: str
     features: Tensor | None = None
     offset: int = 0
+    weight: str = "weight"
+
+    @property
+    def key(self) -> str:
+        """The module's name; with the parameter's where a module has several weights."""
+        return self.module if self.weight == "weight" else join(self.module, self.weight)
 
     def resolve(self, units: int, width: int) -> Port:
         """The same port with `features` spelled out, for `units` units in a module of `width` features."""
@@ -51,7 +58,7 @@ class Port:
             )
         if features.unique().numel() != features.numel():
             raise ValueError(f"Port({self.module!r}): a feature belongs to one unit only, but some are listed twice.")
-        return Port(self.module, features)
+        return Port(self.module, features, weight=self.weight)
 
     @property
     def repeat(self) -> int:
@@ -111,6 +118,8 @@ class UnitGroup:
         """The first producer's name; with its rows where they do not start at row 0, so that names stay distinct."""
         first = self.producers[0]
         start = first.offset if first.features is None else int(torch.as_tensor(first.features).min())
+        if first.weight != "weight":  # "lstm.l0" for the rows of lstm.weight_ih_l0
+            return join(first.module, first.weight.removeprefix("weight_ih").lstrip("_"))
         return describe_port(first) if start > 0 else first.module
 
     @property
@@ -135,12 +144,17 @@ def describe_port(port: Port) -> str:
     """A short text for tables: "fc1[0:128]", "fc1[0:8192, 16 each]"."""
     features = port.features
     if features is None:
-        return port.module
+        return port.key
     low, high = int(features.min()), int(features.max())
     contiguous = features.numel() == high - low + 1 and bool((features.flatten().diff() == 1).all())
     each = "" if port.repeat == 1 else f", {port.repeat} each"
     mapped = "" if contiguous else ", mapped"
-    return f"{port.module}[{low}:{high + 1}{each}{mapped}]"
+    return f"{port.key}[{low}:{high + 1}{each}{mapped}]"
+
+
+def join(module: str, name: str) -> str:
+    """The name in the model of something that a module has under a name."""
+    return ".".join(filter(None, (module, name)))
 
 
 def _ports(ports: str | Port | Sequence[str | Port]) -> tuple[Port, ...]:
@@ -155,11 +169,12 @@ def _declare_ports(ports: tuple[Port, ...]) -> str:
         if features is None:
             return repr(port.module) if port.offset == 0 else f"neoteny.Port({port.module!r}, offset={port.offset})"
         first = int(features.min())
-        if torch.equal(features.flatten(), torch.arange(features.numel()) + first):
+        if port.weight == "weight" and torch.equal(features.flatten(), torch.arange(features.numel()) + first):
             if first == 0:
                 return repr(port.module)
             if port.repeat == 1:
                 return f"neoteny.Port({port.module!r}, offset={first})"
-        return f"neoteny.Port({port.module!r}, features=...)"
+        weight = "" if port.weight == "weight" else f", weight={port.weight!r}"
+        return f"neoteny.Port({port.module!r}, features=...{weight})"
 
     return f"[{', '.join(one(port) for port in ports)}]"

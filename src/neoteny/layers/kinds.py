@@ -1,4 +1,4 @@
-"""Kinds of modules: boundaries (Linear, Conv) have rows and columns, norms normalise, opaque modules are closed.
+"""Kinds of modules: boundaries (Linear, Conv, LSTM) have rows and columns, norms normalise, opaque modules are closed.
 
 In `wiring/`, `probe.py` watches these modules, `verify.py` edits their parameters, and `classify.py` asks whether a
 reset may write to them.
@@ -7,7 +7,7 @@ reset may write to them.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from neoteny.layers import recurrent
 from neoteny.layers.parametrized import NormedWeight, computed_weight, why_unwritable
+from neoteny.layers.recurrent import RECURRENT, is_recurrent
 
 Kind = Literal["boundary", "norm", "opaque", "plain"]
 
@@ -48,6 +50,8 @@ def kind_of(module: nn.Module) -> Kind:
         return "boundary" if isinstance(module, BOUNDARIES) else "norm"
     if is_input_first_linear(module):
         return "opaque" if "forward" in module.__dict__ else "boundary"
+    if is_recurrent(module):
+        return "boundary"
     if isinstance(module, TRANSPARENT) or type(module).__module__.startswith("torch.nn.utils"):
         return "plain"
     if type(module).__module__.startswith(("torch.ao.nn", "torch.nn.quantized")):
@@ -101,7 +105,9 @@ def input_first(module: nn.Module) -> bool:
 
 
 def width_out(module: nn.Module) -> int:
-    """Rows of a boundary module."""
+    """Rows of a boundary module; hidden features of a recurrent one."""
+    if isinstance(module, RECURRENT):
+        return recurrent.width_out(module)
     if isinstance(module, _ConvNd):
         return module.out_channels
     weight = cast(Tensor, module.weight)
@@ -112,6 +118,8 @@ def width_in(module: nn.Module) -> int:
     """Input features of a boundary module or a norm: what a consumer's or a norm's port indexes."""
     if isinstance(module, nn.Linear):
         return module.in_features
+    if isinstance(module, RECURRENT):
+        return module.input_size
     if isinstance(module, _ConvNd):
         return module.in_channels
     if isinstance(module, nn.GroupNorm):
@@ -125,7 +133,7 @@ def width_in(module: nn.Module) -> int:
 
 def feature_dim(module: nn.Module, values: Tensor) -> int:
     """The axis that holds the features in a boundary's or norm's input or output."""
-    if isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm)):
+    if isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm, *RECURRENT)):
         return values.dim() - 1
     if isinstance(module, _ConvNd):  # it also takes inputs without a batch axis, as do these norms
         return values.dim() - 1 - len(module.kernel_size)
@@ -142,8 +150,10 @@ def by_feature(module: nn.Module, values: Tensor) -> Tensor:
     return values.movedim(feature_dim(module, values), 0).reshape(values.shape[feature_dim(module, values)], -1)
 
 
-def fill_features(module: nn.Module, values: Tensor, chosen: Tensor, filling: Tensor | float) -> Tensor:
+def fill_features(module: nn.Module, values: Any, chosen: Tensor, filling: Any) -> Any:
     """A copy of a module's output in which the chosen features (bool, one each) hold `filling`."""
+    if isinstance(module, RECURRENT):
+        return recurrent.fill_hidden(module, values, chosen, filling)
     shape = [1] * values.dim()
     shape[feature_dim(module, values)] = -1
     filling = torch.as_tensor(filling, dtype=values.dtype, device=values.device)
@@ -176,7 +186,7 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
         if kind == "opaque":
             continue
         own = dict(module.named_parameters())
-        if reason := why_unwritable(module):
+        if reason := _computed_weights(module) if isinstance(module, RECURRENT) else why_unwritable(module):
             reasons[name] = reason
             continue
         if input_first(module) and isinstance(computed_weight(module), NormedWeight):
@@ -189,3 +199,9 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
             elif frozen and not parameter.requires_grad:
                 reasons[name] = f"its {key} is frozen (requires_grad=False)"
     return reasons
+
+
+def _computed_weights(module: recurrent.Recurrent) -> str:
+    """Why the weights of a recurrent module cannot be rewritten; empty if they can."""
+    plain = set(recurrent.weights_of(module)) <= set(module._parameters) and not hasattr(module, "parametrizations")
+    return "" if plain else "its weights are computed from other parameters (weight norm or another parametrization)"

@@ -163,10 +163,10 @@ def why_rows_coupled(module: nn.Module) -> str:
     return ""
 
 
-def weight_of(module: nn.Module) -> Tensor:
+def weight_of(module: nn.Module, key: str = "weight") -> Tensor:
     """The weight that a layer multiplies with: its parameter's own memory, or a new tensor where it is computed."""
     computed = computed_weight(module)
-    return cast(Tensor, module.weight).data if computed is None else computed.read()
+    return cast(Tensor, getattr(module, key)).data if computed is None else computed.read()
 
 
 def write_back(module: nn.Module, weight: Tensor, new: Tensor) -> None:

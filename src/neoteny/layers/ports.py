@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from neoteny.layers.groups import Port
+from neoteny.layers.groups import Port, join
 from neoteny.layers.kinds import feature_dim, input_first, width_in, width_out
 from neoteny.layers.regions import ChosenUnits, Region
 
@@ -25,6 +25,7 @@ class BoundPort:
     def __init__(self, port: Port, width: int) -> None:
         assert port.features is not None
         self.module = port.module
+        self.key = port.key  # of what is kept for this port: a law, recorded inputs, column means
         self.width = width
         self.features = port.features
         self.repeat = port.repeat
@@ -52,14 +53,16 @@ class BoundPort:
 class WeightPort(BoundPort):
     """What producers and consumers share: a weight, whose two first axes count outputs and inputs in some order."""
 
-    def __init__(self, port: Port, module: nn.Module, width: int) -> None:
-        super().__init__(port, width)
-        weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
-        self.weight = f"{port.module}.weight"
-        self.bias = None if module.bias is None else f"{port.module}.bias"
+    def __init__(self, port: Port, module: nn.Module, producer: bool) -> None:
+        weight: Tensor = getattr(module, port.weight)
+        whole = (width_out(module), width_in(module))
+        self.outputs, self.inputs = whole if port.weight == "weight" else weight.shape  # of one of several weights
+        super().__init__(port, self.outputs if producer else self.inputs)
+        bias = bias_of(module, port.weight)
+        self.weight = join(port.module, port.weight)
+        self.bias = None if bias is None else join(port.module, bias)
         self.groups: int = getattr(module, "groups", 1)
         self.input_first = input_first(module)
-        self.outputs, self.inputs = width_out(module), width_in(module)
         self.taps = math.prod(weight.shape[2:])
         # A weight is read as (runs * groups, rows of one group, all else) when |w| is summed.
         self.rows_of_a_group = weight.shape[0] // self.groups
@@ -74,11 +77,11 @@ class WeightPort(BoundPort):
 
 
 class ProducerPort(WeightPort):
-    """Rows of a Linear or Conv."""
+    """Rows of a Linear or Conv, or of one weight of a recurrent layer."""
 
     def __init__(self, port: Port, module: nn.Module) -> None:
-        super().__init__(port, module, width_out(module))
-        weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
+        super().__init__(port, module, producer=True)
+        weight: Tensor = getattr(module, port.weight)
         self.row_shape = (self.inputs // self.groups, *weight.shape[2:])
         self.fan_in = math.prod(self.row_shape)
 
@@ -93,6 +96,18 @@ class ProducerPort(WeightPort):
         weight = self.region_of(runs, rows, not self.input_first, chosen.active)
         bias = None if self.bias is None else Region(self.bias, (*runs, rows), active=chosen.active)
         return weight, bias
+
+
+class HiddenPort(BoundPort):
+    """The hidden features of a recurrent layer in one direction, read in what the layer returns."""
+
+    def __init__(self, port: Port, key: str, width: int) -> None:
+        super().__init__(port, width)
+        self.key = key
+
+    def split(self, inputs: Tensor, run_axes: int) -> Tensor:
+        """The units' activations (*R, B, U, 1) in the recorded hidden states."""
+        return _features_last(self, inputs, run_axes)
 
 
 class NormPort(BoundPort):
@@ -121,10 +136,10 @@ class NormPort(BoundPort):
 
 
 class ConsumerPort(WeightPort):
-    """Columns of a Linear, or input channels of a Conv (its groups included)."""
+    """Columns of a Linear or of one weight of a recurrent layer, or input channels of a Conv (its groups included)."""
 
     def __init__(self, port: Port, module: nn.Module) -> None:
-        super().__init__(port, module, width_in(module))
+        super().__init__(port, module, producer=False)
         self.convolution = module if isinstance(module, _ConvNd) else None
         # Weights that leave one column: what turns a sum of |w| into a mean.
         self.fan_out = self.outputs // self.groups * self.taps
@@ -220,6 +235,12 @@ def _transposed_tap_means(conv: _ConvTransposeNd, image: Tensor) -> Tensor:
         image = torch.tensordot(image.movedim(1, -1), arrives, dims=1)  # the axis of taps comes last
         positions *= outputs
     return image.reshape(image.shape[0], -1) / positions
+
+
+def bias_of(module: nn.Module, weight: str) -> str | None:
+    """The name in a module of the bias that goes with a weight; None if there is none."""
+    bias = weight.replace("weight", "bias")
+    return bias if isinstance(getattr(module, bias, None), Tensor) else None
 
 
 def _features_last(port: BoundPort, inputs: Tensor, run_axes: int) -> Tensor:

@@ -98,8 +98,8 @@ def check_initial(wiring: Wiring, model: nn.Module, init: Declared | None, label
 
 
 def producers_of(wiring: Wiring) -> list[str]:
-    """The layers whose rows are units, each once."""
-    return list(dict.fromkeys(port.module for group in wiring.groups for port in group.producers))
+    """The layers whose rows are units, each once; weight by weight where a layer has several."""
+    return list(dict.fromkeys(port.key for group in wiring.groups for port in group.producers))
 
 
 def refuse_port(groups: Sequence[LiveGroup], name: str) -> None:

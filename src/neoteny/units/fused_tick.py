@@ -33,7 +33,7 @@ def measure_compiled(
     """
     if not group.plain_linear:
         return False
-    inputs = view.activations[group.reader.module]  # its one consumer, so the group ran if and only if that did
+    inputs = view.activations[group.reader.key]  # its one consumer, so the group ran if and only if that did
     if len(inputs) != 1 or not is_plain(inputs[0]) or inputs[0].dtype != statistics["utility"].dtype:
         return False
     kernel = compiled_tick()

@@ -19,6 +19,7 @@ from torch.nn.modules.conv import _ConvNd
 from neoteny.draws.fit import CUTS, NORMAL, UNIFORM, Fit, cut_moments, fit, is_uniform, relative_error
 from neoteny.draws.initial import Initial, ModuleDistribution, fans_of, resolve
 from neoteny.layers.parametrized import computed_from, weight_of
+from neoteny.layers.recurrent import RECURRENT
 
 _GAINS = {
     "fan_in": (2.0**0.5, 1.0, 5.0 / 3.0),
@@ -119,15 +120,16 @@ def search(model: nn.Module) -> dict[str, Found]:
     return _by_vote(found)
 
 
-def law_of(module: nn.Module) -> Found:
-    """The law of one layer's weight by itself."""
-    return _by_vote({"": _look_at(module, "weight", weight_of(module))})[""]
+def law_of(module: nn.Module, key: str = "weight") -> Found:
+    """The law of one weight of a layer by itself."""
+    return _by_vote({"": _look_at(module, key, weight_of(module, key))})[""]
 
 
 def _look_at(module: nn.Module, key: str, weight: Tensor) -> Found:
     """What can be said of one weight without the others."""
     fans = fans_of(weight)
-    if key == "weight" and isinstance(module, (nn.Linear, _ConvNd)) and _is_own(module, weight):
+    layer = isinstance(module, (nn.Linear, _ConvNd)) and key == "weight"
+    if (layer or (isinstance(module, RECURRENT) and key.startswith("weight_"))) and _is_own(module, key, weight):
         return Found(_measured(weight), fans, own=True, initial=Initial())
     gain = _orthogonal_gain(weight.detach().flatten(1))
     if gain is not None:
@@ -135,8 +137,8 @@ def _look_at(module: nn.Module, key: str, weight: Tensor) -> Found:
     return Found(fit(weight), fans)
 
 
-def _is_own(module: nn.Module, weight: Tensor) -> bool:
-    own = resolve(module, "default")
+def _is_own(module: nn.Module, key: str, weight: Tensor) -> bool:
+    own = resolve(module, "default", key)
     if isinstance(own, ModuleDistribution):
         spread = weight.detach().double().square().mean().sqrt().item()
         return own.std > 0 and max(spread / own.std, own.std / max(spread, 1e-300)) <= 1.0 + _OWN_SPREAD

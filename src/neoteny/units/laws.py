@@ -20,7 +20,16 @@ from typing import Any
 
 from torch import nn
 
-from neoteny.draws.initial import Declared, Initial, declared_distributions, declared_for, resolve
+from neoteny.draws.initial import (
+    Declared,
+    Distribution,
+    Initial,
+    ModuleDistribution,
+    declared_distributions,
+    declared_for,
+    find_weight,
+    resolve,
+)
 from neoteny.layers.parametrized import computed_from, weight_of
 from neoteny.text import compact
 from neoteny.units.law_search import Found, law_of, search
@@ -72,7 +81,7 @@ def choose_laws(model: nn.Module, producers: Sequence[str], init: Declared | Non
     laws = {name: Law(initial, "declared") for name, initial in said.items() if initial is not None}
     unknown = [name for name in producers if name not in laws]
     found = search(model) if unknown or not trained else {}
-    looks = {name: found[f"{name}.weight" if name else "weight"] for name in producers if found}
+    looks = {name: found[_weight_name(model, name)] for name in producers if found}
     if not trained:
         check_declared(model, {name: law.initial for name, law in laws.items()}, looks)
         laws |= {name: law for name in unknown if (law := _found(model, name, looks[name])) is not None}
@@ -114,16 +123,16 @@ def check_declared(
     """
     wrong: dict[str, tuple[float, float]] = {}
     for name, initial in declared.items():
-        module = model.get_submodule(name)
-        weight = weight_of(module).double()
+        module, key = find_weight(model, name)
+        weight = weight_of(module, key).double()
         spread = weight.square().mean().sqrt().item()
-        expected = resolve(module, initial).std
+        expected = resolve(module, initial, key).std
         # The relative error of the sample is below 1/sqrt(2 n); at five times that, false alarms do not occur.
         if not _near(spread, expected, max(_CLOSE, 5.0 / (2.0 * weight.numel()) ** 0.5)):
             wrong[name] = expected, spread
     if not wrong:
         return
-    fitting = {name: (looks or {}).get(name) or law_of(model.get_submodule(name)) for name in wrong}
+    fitting = {name: (looks or {}).get(name) or law_of(*find_weight(model, name)) for name in wrong}
     better = {name: _suggestion(look) for name, look in fitting.items()}
     said = " ".join(
         f"{label}{name}: the initial distribution has a standard deviation of {expected:.4g}, but the weights at "
@@ -190,8 +199,8 @@ def restored(laws: Laws, stored: Mapping[str, Mapping[str, Any]]) -> Laws:
 def _said(name: str, declared: Declared, strict: bool) -> Initial | None:
     """What was declared for a layer; None if nothing was."""
     if isinstance(declared, Mapping):
-        if name not in declared:
-            return Initial() if strict else None
+        if declared_for(name, declared) == "default":
+            return Initial() if strict or name in declared else None
     elif declared == "default" and not strict:
         return None
     given = declared_for(name, declared)
@@ -215,8 +224,8 @@ def _own(model: nn.Module, names: Sequence[str]) -> Laws:
     looks = search(twin)
     laws: Laws = {}
     for name in names:
-        look = looks[f"{name}.weight" if name else "weight"]
-        computed = computed_from(twin.get_submodule(name))  # then drawing the layer again has no effect
+        look = looks[_weight_name(model, name)]
+        computed = computed_from(find_weight(twin, name)[0])  # then drawing the layer again has no effect
         if look.initial is not None and not computed:
             laws[name] = Law(look.initial, "own", by) if not look.own else Law(Initial(), "own", by)
     return laws
@@ -234,8 +243,7 @@ def _warn_of_own(laws: Laws) -> None:
 
 def _refuse_misfits(model: nn.Module, misfits: Mapping[str, Found]) -> None:
     said = ", ".join(
-        f"{name} (standard deviation {look.fit.spread:.4g}; torch's own has "
-        f"{resolve(model.get_submodule(name), 'default').std:.4g})"
+        f"{name} (standard deviation {look.fit.spread:.4g}; torch's own has {_default(model, name).std:.4g})"
         for name, look in misfits.items()
     )
     raise ValueError(
@@ -256,8 +264,18 @@ def _looks_like(look: Found) -> str:
 
 
 def _is_close(model: nn.Module, name: str, look: Found) -> bool:
-    own = resolve(model.get_submodule(name), "default").std
+    own = _default(model, name).std
     return _near(look.fit.spread, own, max(_CLOSE, 5.0 / (2.0 * look.fit.weights) ** 0.5))
+
+
+def _default(model: nn.Module, name: str) -> Distribution | ModuleDistribution:
+    module, key = find_weight(model, name)
+    return resolve(module, "default", key)
+
+
+def _weight_name(model: nn.Module, name: str) -> str:
+    key = find_weight(model, name)[1]
+    return name if key != "weight" else f"{name}.weight" if name else "weight"
 
 
 def _near(value: float, expected: float, tolerance: float) -> bool:

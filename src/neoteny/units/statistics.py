@@ -28,7 +28,7 @@ def new_statistics(view: View, group: LiveGroup, keep_column_means: bool) -> Sta
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     shape = (*view.runs, group.units)
     zeros = torch.zeros(shape, dtype=dtype, device=weight.device)
-    means = {port.module: zeros.new_zeros(*shape, port.repeat, port.taps) for port in group.means if keep_column_means}
+    means = {port.key: zeros.new_zeros(*shape, port.repeat, port.taps) for port in group.means if keep_column_means}
     return {
         "mean_activation": zeros,
         "utility": zeros.clone(),
@@ -40,7 +40,7 @@ def new_statistics(view: View, group: LiveGroup, keep_column_means: bool) -> Sta
 
 def read(view: View, reader: Reader, dtype: torch.dtype) -> list[Tensor]:
     """A group's activations since the last tick, one (*R, B, U, positions) a forward pass."""
-    return [reader.split(inputs, len(view.runs)).to(dtype) for inputs in view.activations[reader.module]]
+    return [reader.split(inputs, len(view.runs)).to(dtype) for inputs in view.activations[reader.key]]
 
 
 def update_means(
@@ -65,8 +65,8 @@ def update_means(
     power.copy_(torch.where(finite, power * rate, power))
     mean.lerp_(torch.where(finite, observed, mean), 1.0 - rate)
     for port in group.means if statistics["column_means"] else ():
-        kept: Tensor = statistics["column_means"][port.module]
-        inputs = view.activations.get(port.module)
+        kept: Tensor = statistics["column_means"][port.key]
+        inputs = view.activations.get(port.key)
         if not inputs:
             # This consumer did not run: its corrected means stay as they are while the correction goes on.
             kept.mul_(torch.where(before > 0.0, (1.0 - power) / before, 1.0)[..., None, None])
@@ -115,7 +115,7 @@ def means_seen(statistics: Statistics, chosen: ChosenUnits) -> Callable[[Consume
     remaining = correction(statistics)[chosen.index].clamp_min(torch.finfo(statistics["utility"].dtype).tiny)
 
     def means(port: ConsumerPort) -> Tensor:
-        kept = statistics["column_means"].get(port.module)
+        kept = statistics["column_means"].get(port.key)
         seen = statistics["mean_activation"][chosen.index][:, None, None] if kept is None else kept[chosen.index]
         return seen / remaining[:, None, None]
 

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, declared_for, resolve
-from neoteny.layers.groups import UnitGroup
+from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.parameters import LayerParameters
-from neoteny.layers.ports import ConsumerPort, NormPort, ProducerPort
+from neoteny.layers.ports import ConsumerPort, HiddenPort, NormPort, ProducerPort
+from neoteny.layers.recurrent import RECURRENT, hidden_source
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units import numerics
 
-Reader = ConsumerPort | NormPort
+Reader = ConsumerPort | NormPort | HiddenPort
 """Where activations are read."""
 
 
@@ -31,7 +32,8 @@ class LiveGroup:
     Attributes:
         name, units: as in the declaration.
         producers, consumers, norms: the bound ports.
-        reader: the port at whose input the activations are read (a consumer or a norm).
+        reader: the port at whose input the activations are read (a consumer or a norm; of a recurrent layer, what it
+            returns).
         means: the consumers whose column means must be kept apart from the units' own mean activations, because they
             see something else (a flatten, another consumer, a norm in between).
     """
@@ -49,10 +51,9 @@ class LiveGroup:
         self.consumers = [ConsumerPort(port, modules[port.module]) for port in group.consumers]
         self.norms = [NormPort(port, modules[port.module]) for port in group.norms]
         self.initial: list[Distribution | ModuleDistribution] = [
-            resolve(modules[port.module], declared_for(port.module, init)) for port in group.producers
+            resolve(modules[port.module], declared_for(port.key, init), port.weight) for port in group.producers
         ]
-        readable = {port.module: port for port in (*self.norms, *self.consumers)}
-        self.reader: Reader = readable[group.read or group.consumers[0].module]
+        self.reader = self._find_reader(modules)
         self.means = [port for port in self.consumers if not (port is self.reader and port.one_column_a_unit)]
         # One linear layer read by one linear layer, feature by feature: what the compiled tick understands.
         self.plain_linear = (
@@ -62,13 +63,22 @@ class LiveGroup:
             and all(port.in_order and not port.input_first for port in (*self.producers, *self.consumers))
         )
 
+    def _find_reader(self, modules: Mapping[str, nn.Module]) -> Reader:
+        for port in self.producers:
+            module = modules[port.module]
+            if isinstance(module, RECURRENT):  # all its steps count, also those that no other layer reads
+                hidden = Port(port.module, port.features[:, :1] % module.hidden_size)
+                return HiddenPort(hidden, hidden_source(port.weight), module.hidden_size)
+        readable: dict[str, Reader] = {port.module: port for port in (*self.norms, *self.consumers)}
+        return readable[self.group.read or self.group.consumers[0].module]
+
     def read_modules(self) -> list[str]:
         """Modules whose input must be recorded: the reader and every consumer."""
-        return list(dict.fromkeys([self.reader.module, *(port.module for port in self.consumers)]))
+        return list(dict.fromkeys([self.reader.key, *(port.key for port in self.consumers)]))
 
     def reading(self, activations: Mapping[str, list[Tensor]]) -> Reader | None:
         """The port to read at this tick: the reader, else a consumer that ran; None if the group did not run."""
-        return next((port for port in (self.reader, *self.consumers) if activations.get(port.module)), None)
+        return next((port for port in (self.reader, *self.consumers) if activations.get(port.key)), None)
 
     def tensors(self) -> list[str]:
         """Names of all parameters and buffers that a reset may write."""
@@ -253,7 +263,7 @@ class Magnitudes:
         """(*R, U) mean absolute incoming weight, over all producers."""
         sums = [port.per_unit_rows(self._features(port, not port.input_first)) for port in group.producers]
         total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
-        return total / sum(port.fan_in for port in group.producers)
+        return total / sum(port.fan_in * port.repeat for port in group.producers)
 
     def outgoing_sum(self, port: ConsumerPort) -> Tensor:
         """(*R, U, repeat) sum of absolute outgoing weights to one consumer, for each of a unit's columns."""

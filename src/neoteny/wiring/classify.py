@@ -37,7 +37,7 @@ def classify(probe: Probe, check: Check, leave_out: list[str], *, accept: bool, 
     evidence.gather_foreign()
     groups = Families(evidence, check).groups()
     for name in probe.named("opaque"):
-        evidence.left_out[name] = f"{evidence.class_name(name)}: its units are not rows and columns of a Linear or Conv"
+        evidence.left_out[name] = f"{evidence.class_name(name)}: {_closed(probe.module(name))}"
     called = {name: place for place, name in enumerate(dict.fromkeys(probe.order))}
     order = sorted(evidence.left_out, key=lambda name: called.get(name.split("[")[0], len(called)))
     left_out = {name: evidence.left_out[name] for name in order}
@@ -70,6 +70,8 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
         sinks = [sink for sink in evidence.lost[name] if evidence.probe.watched[sink][1] == "boundary"]
         reason = f"something between it and {', '.join(sinks)} swallows NaN (torch.where, nan_to_num, a cast)"
         evidence.refuse(name, reason, sinks)
+    elif not consumers and name in evidence.probe.recording.states.values():
+        evidence.left_out[name] = "output layer: its values are the model's output"
     elif not consumers:
         if inert(evidence.probe.sandbox, name, torch.arange(width_out(evidence.probe.module(name)))):
             evidence.left_out[name] = "nothing consumes it"
@@ -79,6 +81,12 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
         evidence.left_out[name] = f"feeds {written[0]}, which is not rewritten: {evidence.unwritable[written[0]]}"
     else:
         _check_norms(evidence, name, accept)
+
+
+def _closed(module: nn.Module) -> str:
+    if getattr(module, "proj_size", 0):
+        return "its hidden features are projected (proj_size), so that they are no units of their own"
+    return "its units are not rows and columns of a Linear or Conv"
 
 
 def _check_norms(evidence: Evidence, name: str, accept: bool) -> None:

@@ -18,6 +18,7 @@ from neoteny.wiring.modules import first_name
 from neoteny.wiring.prepare import prepare
 from neoteny.wiring.probe import Probe
 from neoteny.wiring.read_point import find_read_points
+from neoteny.wiring.recurrent import spell_out, state_notes
 from neoteny.wiring.sandbox import Sandbox
 from neoteny.wiring.wiring import Wiring
 
@@ -28,7 +29,7 @@ def declare(model: nn.Module, example: Any, groups: Sequence[UnitGroup]) -> Wiri
         raise TypeError(f"groups must be a list of neoteny.UnitGroup; got {groups!r}.")
     if not groups:
         raise ValueError("groups must name at least one UnitGroup; leave it out to find the groups.")
-    resolved = [_resolve(model, group) for group in groups]
+    resolved = spell_out(model, [_resolve(model, group) for group in groups])
     _check_disjoint(resolved)
     reasons = unwritable(model)
     refused: dict[str, str] = {}
@@ -38,14 +39,17 @@ def declare(model: nn.Module, example: Any, groups: Sequence[UnitGroup]) -> Wiri
         problems = {group.name: _problems(group, reasons) for group in resolved}
         sound = [group for group in resolved if not problems[group.name]]
         failures = {group.name: failure for group, failure in zip(sound, check(sound), strict=True)}
-        for group, read in zip(resolved, find_read_points(probe, resolved), strict=True):
+        found_reads = iter(find_read_points(probe, [group for group in resolved if group.read is None]))
+        for group, read in [(group, group.read or next(found_reads)) for group in resolved]:
             failure = problems[group.name] or failures[group.name]
             if failure is not None:
                 refused[group.name] = f"the declared group is not right: {failure}"
-            notes = [*group_notes(model, group), *(_calls_note(probe, name) for name in _modules(group))]
-            done.append(
-                UnitGroup(group.producers, group.consumers, group.norms, group.read or read, list(filter(None, notes)))
-            )
+            notes = [
+                *group_notes(model, group),
+                *state_notes(probe.recording.states, group),
+                *(_calls_note(probe, name) for name in _modules(group)),
+            ]
+            done.append(UnitGroup(group.producers, group.consumers, group.norms, read, list(filter(None, notes))))
     order = {name: place for place, name in enumerate(dict.fromkeys(probe.order))}
     done.sort(key=lambda group: order.get(group.producers[0].module, len(order)))
     claimed = {port.module for group in done for port in group.producers}
@@ -67,10 +71,13 @@ def _resolve(model: nn.Module, group: UnitGroup) -> UnitGroup:
     group = _rename(model, group)
     for role, ports in (("producer", group.producers), ("consumer", group.consumers), ("norm", group.norms)):
         for port in ports:
+            if port.weight != "weight":
+                raise ValueError(f"UnitGroup({group.name!r}): name the module {port.module!r}, not one of its weights.")
             module = model.get_submodule(port.module)
             expected = "norm" if role == "norm" else "boundary"
             if kind_of(module) != expected:
-                what = "a norm module (BatchNorm, ...)" if role == "norm" else "a linear layer or a convolution"
+                layer = "a linear layer, a convolution or a recurrent layer"
+                what = "a norm module (BatchNorm, ...)" if role == "norm" else layer
                 raise TypeError(f"UnitGroup({group.name!r}): {role} {port.module!r} must be {what}; got {module!r}.")
     given = [port.features for port in group.producers if port.features is not None]
     widths = [width_out(model.get_submodule(port.module)) - port.offset for port in group.producers]
@@ -93,7 +100,7 @@ def _rename(model: nn.Module, group: UnitGroup) -> UnitGroup:
         return first_name(model, name, f"UnitGroup({group.producers[0].module!r})")
 
     producers, consumers, norms = (
-        [Port(first(port.module), port.features, port.offset) for port in ports]
+        [Port(first(port.module), port.features, port.offset, port.weight) for port in ports]
         for ports in (group.producers, group.consumers, group.norms)
     )
     return UnitGroup(producers, consumers, norms, None if group.read is None else first(group.read), group.notes)
@@ -105,13 +112,13 @@ def _check_disjoint(groups: list[UnitGroup]) -> None:
         for role, ports in (("producer", group.producers), ("consumer", group.consumers), ("norm", group.norms)):
             for port in ports:
                 features = torch.as_tensor(port.features).flatten()
-                before = seen.get((role, port.module), torch.empty(0, dtype=torch.int64))
+                before = seen.get((role, port.key), torch.empty(0, dtype=torch.int64))
                 if torch.isin(features, before).any():
                     raise ValueError(
                         f"UnitGroup({group.name!r}): each feature of {role} {port.module!r} belongs to one unit, "
                         "but some are claimed twice."
                     )
-                seen[role, port.module] = torch.cat([before, features])
+                seen[role, port.key] = torch.cat([before, features])
 
 
 def _calls_note(probe: Probe, name: str) -> str | None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import input_first
 from neoteny.layers.parametrized import weight_of, write_back
+from neoteny.layers.ports import bias_of
 
 
 class Edits:
@@ -41,14 +42,14 @@ class Edits:
         """Set the consumers' columns of some units to zero."""
         for group, units in zip(self.groups, chosen, strict=True):
             for port in group.consumers:
-                _zero_columns(self.modules[port.module], features_of(port, units))
+                _zero_columns(self.modules[port.module], port.weight, features_of(port, units))
 
     def change(self, chosen: Sequence[Tensor], signs: Tensor) -> None:
         """Change everything that produces some units, up or down for each group."""
         generator = torch.Generator().manual_seed(1)
         for group, units, sign in zip(self.groups, chosen, signs.tolist(), strict=True):
             for port in group.producers:
-                _change_rows(self.modules[port.module], features_of(port, units), sign, generator)
+                _change_rows(self.modules[port.module], port.weight, features_of(port, units), sign, generator)
             for port in group.norms:
                 _shift(self.modules[port.module], features_of(port, units), sign)
 
@@ -58,8 +59,8 @@ def features_of(port: Port, units: Tensor) -> Tensor:
     return cast(Tensor, port.features)[units].flatten()
 
 
-def _zero_columns(module: nn.Module, columns: Tensor) -> None:
-    weight = weight_of(module)
+def _zero_columns(module: nn.Module, key: str, columns: Tensor) -> None:
+    weight = weight_of(module, key)
     groups: int = getattr(module, "groups", 1)
     if input_first(module):
         chosen = torch.zeros(len(weight), dtype=torch.bool)
@@ -77,8 +78,8 @@ def _zero_columns(module: nn.Module, columns: Tensor) -> None:
     write_back(module, weight, chosen.expand(-1, blocks.shape[1], *chosen.shape[2:]).flatten(0, 1))
 
 
-def _change_rows(module: nn.Module, rows: Tensor, sign: float, generator: torch.Generator) -> None:
-    weight, bias = weight_of(module), cast(Tensor | None, module.bias)
+def _change_rows(module: nn.Module, key: str, rows: Tensor, sign: float, generator: torch.Generator) -> None:
+    weight, bias = weight_of(module, key), bias_of(module, key)
     rows = rows.to(weight.device)
     changed = torch.zeros(weight.shape, dtype=torch.bool, device=weight.device)
     if input_first(module):  # as (groups, out / groups, in / groups, *kernel)
@@ -95,7 +96,7 @@ def _change_rows(module: nn.Module, rows: Tensor, sign: float, generator: torch.
         mask[own] = True
     write_back(module, weight, changed)
     if bias is not None:
-        bias.data[rows] = sign * 10
+        getattr(module, bias).data[rows] = sign * 10
 
 
 def _shift(norm: nn.Module, features: Tensor, sign: float) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neoteny.layers.groups import UnitGroup
 from neoteny.layers.kinds import unwritable
+from neoteny.layers.recurrent import RECURRENT, depth
 from neoteny.wiring.flow import apart
 from neoteny.wiring.modules import in_unused_adapter
 from neoteny.wiring.probe import Pass, Probe
@@ -34,6 +35,7 @@ class Evidence:
         lost: what they reach where NaN does not.
         foreign: what the inputs, embeddings and opaque modules reach.
         noted: what parameters of custom modules reach.
+        inner: what the states of recurrent modules' lower layers reach.
     """
 
     def __init__(self, probe: Probe, leave_out: list[str], *, frozen: bool) -> None:
@@ -53,6 +55,7 @@ class Evidence:
         self.lost: dict[str, dict[str, Tensor]] = {}
         self.foreign: dict[str, Pass] = {}
         self.noted: dict[str, Pass] = {}
+        self.inner: dict[str, Pass] = {}
 
     def gather(self) -> bool:
         """Run the passes; False if the model has no single wiring to find."""
@@ -73,6 +76,8 @@ class Evidence:
         )
         for name, (seen,) in self._each(opaque, lambda some: (self.probe.taint(some),)).items():
             self.foreign[f"{name} ({self.class_name(name)})"] = seen
+        for name in self.several_layers():
+            self.foreign[f"{name} (state of its lower layers)"] = self.inner[name] = self.probe.taint_inner(name)
         if loose and self.probe.taint_parameters(loose).hits:
             tainted = self._each(loose, lambda some: (self.probe.taint_parameters(some),))
             self.noted = {name: seen for name, (seen,) in tainted.items()}
@@ -94,6 +99,16 @@ class Evidence:
     def norms(self, seen: Pass) -> list[str]:
         """The norms that a pass reached."""
         return [sink for sink in seen.hits if self.probe.watched[sink][1] == "norm"]
+
+    def several_layers(self) -> list[str]:
+        """Recurrent modules with several layers whose weights may be written."""
+        return [
+            name
+            for name in self.probe.named("boundary")
+            if isinstance(module := self.probe.module(name), RECURRENT)
+            and depth(module) > 1
+            and name not in {*self.leave_out, *self.unwritable, *self.refused}
+        ]
 
     def refuse(self, name: str, reason: str, consumers: Iterable[str] = ()) -> None:
         """Refuse a layer; with known consumers, also note a declaration to start from."""

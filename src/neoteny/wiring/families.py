@@ -15,11 +15,15 @@ from torch import Tensor, nn
 from neoteny.layers.groups import Port, UnitGroup, describe_port
 from neoteny.layers.kinds import couples, width_in, width_out
 from neoteny.layers.parametrized import NormedWeight, computed_weight
+from neoteny.layers.ports import bias_of
+from neoteny.layers.recurrent import Recurrent
 from neoteny.wiring.decode import Owners, decode, overlap, spread
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.read_point import find_read_points
+from neoteny.wiring.recurrent import inner_groups, spell_out, state_notes
 from neoteny.wiring.verify import inert
 
+_OF_INPUT = ("weight", "weight_ih", "weight_ih_l0")  # weights whose columns are what their module is given
 _MOST_SPLITS = 8  # more kinds of units than this: not a few layers in one
 
 
@@ -47,10 +51,11 @@ class Families:
         mixed: dict[str, Owners] = {}
         found = [group for family in families for group in self._family_groups(family, decoded, mixed)]
         self._sort_mixed(mixed)
-        kept = self._verified(found)
+        kept = self._verified([*spell_out(self.probe.sandbox.model, found), *self._inner_groups()])
         places = {name: place for place, name in enumerate(self.evidence.bases)}
-        kept.sort(key=lambda group: places[group.producers[0].module])
-        reads = find_read_points(self.probe, kept)
+        kept.sort(key=lambda group: (places[group.producers[0].module], group.producers[0].weight))
+        found_reads = iter(find_read_points(self.probe, [group for group in kept if group.read is None]))
+        reads = [group.read or next(found_reads) for group in kept]
         return [
             UnitGroup(
                 group.producers,
@@ -59,12 +64,23 @@ class Families:
                 read,
                 [
                     *group_notes(self.probe.sandbox.model, group),
+                    *state_notes(self.probe.recording.states, group),
                     *self._parameter_notes(group),
                     *self._call_notes(group),
                 ],
             )
             for group, read in zip(kept, reads, strict=True)
         ]
+
+    def _inner_groups(self) -> list[UnitGroup]:
+        """The groups of recurrent modules' layers below the last one."""
+        groups: list[UnitGroup] = []
+        for name, seen in self.evidence.inner.items():
+            if seen.places() or seen.error is not None:
+                self.evidence.left_out[f"{name} (lower layers)"] = "their final states are used outside the module"
+            else:
+                groups += inner_groups(name, cast(Recurrent, self.probe.module(name)))
+        return groups
 
     def _verified(self, groups: list[UnitGroup]) -> list[UnitGroup]:
         """The groups that pass the verification, of families all of whose groups pass it."""
@@ -221,7 +237,7 @@ class Families:
                 self.evidence.refuse(name, f"the output depends on {label}, but no consumer of these rows was found")
 
     def _parameter_notes(self, group: UnitGroup) -> list[str]:
-        ports = (*group.consumers, *group.norms)
+        ports = [port for port in (*group.consumers, *group.norms) if port.weight in _OF_INPUT]
         mine = {port.module: _mask(port, width_in(self.probe.module(port.module))) for port in ports}
         return [
             f"also shaped by parameter {name}, left as it is"
@@ -233,7 +249,7 @@ class Families:
         """What is read of these units in consumers that are called several times."""
         notes: list[str] = []
         for port in group.consumers:
-            calls = self.probe.calls[port.module]
+            calls = self.probe.calls[port.module] if port.weight in _OF_INPUT else 1
             seen = (self.evidence.bases[producer.module].uses.get(port.module, ()) for producer in group.producers)
             other = calls - len(set().union(*seen))
             if calls > 1:
@@ -245,9 +261,9 @@ class Families:
 def group_notes(model: nn.Module, group: UnitGroup) -> list[str]:
     """Remarks about a group for its user."""
     notes = [
-        f"consumer {port.module} has no bias: its mean cannot be compensated"
+        f"consumer {port.key} has no bias: its mean cannot be compensated"
         for port in group.consumers
-        if model.get_submodule(port.module).bias is None
+        if bias_of(model.get_submodule(port.module), port.weight) is None
     ]
     notes += [
         f"consumer {port.module} has weight norm: its other columns are kept up to rounding"

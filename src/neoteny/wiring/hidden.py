@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import width_out
+from neoteny.layers.recurrent import RECURRENT
 from neoteny.wiring.classify import classify
 from neoteny.wiring.prepare import prepare
 from neoteny.wiring.probe import Probe
 from neoteny.wiring.read_point import find_read_points, read_at
+from neoteny.wiring.recurrent import is_hidden
 from neoteny.wiring.sandbox import Sandbox
 from neoteny.wiring.verify import inert
 
@@ -36,7 +38,7 @@ def hidden_layers(model: nn.Module, example: Any) -> tuple[UnitGroup, ...]:
     with Sandbox(model, example) as sandbox:
         probe, check = prepare(sandbox)
         wiring = classify(probe, check, [], accept=True, frozen=False)
-        groups = list(wiring.groups)
+        groups = [group for group in wiring.groups if not is_hidden(model, group)]  # followed below, as a whole
         producers = {port.module for group in groups for port in group.producers}
         taken = {port.module for group in groups for port in group.consumers}
         lost = {} if wiring.avoidable else dict(wiring.refused)
@@ -60,7 +62,7 @@ def hidden_layers(model: nn.Module, example: Any) -> tuple[UnitGroup, ...]:
 
 def _follow(probe: Probe, name: str) -> tuple[UnitGroup | None, str]:
     """A layer as a group to read (None if its units are not hidden), or the reason why it cannot be read."""
-    if probe.calls[name] > 1:
+    if probe.calls[name] > 1 and not isinstance(probe.module(name), RECURRENT):
         return None, f"it is called {probe.calls[name]} times in one forward pass"
     seen, (_, moved) = probe.taint([name]), probe.move([name])
     hits = {**moved.hits, **seen.hits}

@@ -12,12 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from neoteny.layers.kinds import by_feature, feature_dim, fill_features, width_in
+from neoteny.layers.kinds import by_feature, feature_dim, fill_features, width_in, width_out
+from neoteny.layers.recurrent import RECURRENT, Recurrent, fill_hidden, given_states, returned_states, sequence
 from neoteny.wiring.flow import OUTPUT
 from neoteny.wiring.recording import Recording, has_nan
 from neoteny.wiring.sandbox import Forward, leaves, map_tensors
@@ -68,7 +69,7 @@ class Probe:
 
     def taint(self, names: Sequence[str]) -> Pass:
         """The pass with all units of boundaries, and all that opaque modules return, set to NaN."""
-        return self.replay({name: lambda kept: map_tensors(_nan_like, kept) for name in names})
+        return self.replay({name: self._marking(name) for name in names})
 
     def taint_units(self, units: Mapping[str, Tensor]) -> Pass:
         """The pass with some units (bool) of some boundaries set to NaN."""
@@ -106,25 +107,22 @@ class Probe:
 
         Finite values get through where NaN is swallowed (`torch.where(x > 0, x, 0)`), and through dead ReLUs.
         """
-        patterns = {
-            id(kept): torch.randn(kept.shape, generator=torch.Generator().manual_seed(call)).mul_(8).to(kept)
-            for name in names
-            for call, kept in enumerate(self.recording.kept[name])
-        }
+        calls = {id(kept): call for name in names for call, kept in enumerate(self.recording.kept[name])}
 
-        def returning(sign: int) -> Change:
-            return lambda kept: patterns[id(kept)] * sign
+        def returning(name: str, sign: int) -> Change:
+            mark = self._marking(name)
+            return lambda kept: map_tensors(lambda each: _fill_marked(each, sign, calls[id(kept)]), mark(kept))
 
         first, second = (
             self.replay(
-                dict.fromkeys(names, returning(sign)),
+                {name: returning(name, sign) for name in names},
                 identity_norms=True,
                 keep_inputs=True,
             )
             for sign in (1, -1)
         )
         second.hits = self._differences(first, second)
-        second.leaked = second.error is None and not same_leaves(first.outputs, second.outputs)
+        second.leaked = second.error is None and not same_leaves(*(self._beyond_states(p) for p in (first, second)))
         first.inputs, second.inputs = {}, {}
         return first, second
 
@@ -161,7 +159,7 @@ class Probe:
                     if any(has_nan(value) for value in leaves([args, kwargs])) and name not in seen.opaque:
                         seen.opaque.append(name)
                     return sources[name](kept) if name in sources else map_tensors(torch.clone, kept)
-                values: Tensor = args[0] if args else next(iter(kwargs.values()))
+                values: Tensor = sequence(args[0] if args else next(iter(kwargs.values())))
                 features = _nan_features(module, values)
                 tainted = bool(features.any())
                 if tainted:
@@ -173,7 +171,12 @@ class Probe:
                     return values.clone()
                 if kind == "norm":
                     return kept.masked_fill(torch.isnan(values), math.nan) if tainted else kept.clone()
-                return sources[name](kept) if name in sources else kept.clone()
+                result = sources[name](kept) if name in sources else map_tensors(torch.clone, kept)
+                if isinstance(module, RECURRENT) and name not in seen.opaque:
+                    marked = returned_states(module, result)[0]
+                    if any(_beyond(state, marked) for state in given_states(module, args, kwargs)):
+                        seen.opaque.append(name)  # an initial state is carried on, not only multiplied by weights
+                return result
 
             return forward
 
@@ -181,12 +184,29 @@ class Probe:
         try:
             example = self.recording.example if example is None else example
             seen.outputs = leaves(self.sandbox.forward(fakes, example=example))
-            seen.leaked = any(has_nan(value) for value in seen.outputs)
+            seen.leaked = any(has_nan(value) for value in self._beyond_states(seen))
         except _Diverged:
             pass
         except Exception as error:  # any code may reject NaN in its own way
             seen.error = error
         return seen
+
+    def _marking(self, name: str) -> Change:
+        """From what a module returned to the same with NaN for all of it; for all units of a recurrent module."""
+        module = self.module(name)
+        if isinstance(module, RECURRENT) and self.watched[name][1] == "boundary":
+            return lambda kept: fill_features(module, kept, torch.ones(width_out(module), dtype=torch.bool), math.nan)
+        return lambda kept: map_tensors(_nan_like, kept)
+
+    def taint_inner(self, name: str) -> Pass:
+        """The pass with the states of a recurrent module's layers below the last one set to NaN."""
+        module = cast(Recurrent, self.module(name))
+        nothing = torch.zeros(width_out(module), dtype=torch.bool)
+        return self.replay({name: lambda kept: fill_hidden(module, kept, nothing, math.nan, inner=True)})
+
+    def _beyond_states(self, seen: Pass) -> list[Tensor | float]:
+        """The outputs of a pass without the states of recurrent modules, which a user gives back to them."""
+        return [value for place, value in enumerate(seen.outputs) if place not in self.recording.states]
 
     def _differences(self, first: Pass, second: Pass) -> dict[str, Tensor]:
         """For each module whose kept inputs differ between two passes, the features that do."""
@@ -217,6 +237,22 @@ def _nan_features(module: nn.Module, values: Tensor) -> Tensor:
     axis = feature_dim(module, values)
     others = [dim for dim in range(values.dim()) if dim != axis]
     return torch.isnan(values.amax(others) if others else values).cpu()
+
+
+def _beyond(state: Tensor, marked: Tensor) -> bool:
+    """Whether an initial state holds NaN in other features than a module's own that are marked."""
+    if state.shape != marked.shape:
+        return has_nan(state)
+    other = torch.isnan(state) & ~torch.isnan(marked)
+    return bool(other.any())
+
+
+def _fill_marked(marked: Tensor, sign: int, seed: int) -> Tensor:
+    """Random numbers in the place of NaN."""
+    if not marked.is_floating_point():
+        return marked
+    pattern = torch.randn(marked.shape, generator=torch.Generator().manual_seed(seed)).mul_(8 * sign).to(marked)
+    return torch.where(torch.isnan(marked), pattern, marked)
 
 
 def _nan_like(tensor: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import by_feature, fill_features, width_in, width_out
 from neoteny.wiring.decode import disjoint
 from neoteny.wiring.probe import Probe
+from neoteny.wiring.sandbox import map_tensors
 
 _CONSTANTS = (8.0, -8.0, 0.25, -0.25)
 
@@ -88,7 +89,7 @@ def _constants(probe: Probe, groups: Sequence[UnitGroup], value: float) -> dict[
             rows[port.module] = rows.get(port.module, torch.zeros_like(chosen)) & ~chosen | (chosen & first)
 
     def returning(name: str) -> Callable[[Tensor], Tensor]:
-        return lambda kept: fill_features(probe.module(name), torch.zeros_like(kept), rows[name], value)
+        return lambda kept: fill_features(probe.module(name), map_tensors(torch.zeros_like, kept), rows[name], value)
 
     return {name: returning(name) for name in rows}
 

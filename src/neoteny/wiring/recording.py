@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from neoteny.layers.kinds import loose_parameters, watched_modules
 from neoteny.layers.parametrized import computed_from
+from neoteny.layers.recurrent import RECURRENT, returned_states
 from neoteny.wiring.flow import OUTPUT, Flow
 from neoteny.wiring.sandbox import Forward, Sandbox, leaves, map_tensors
 
@@ -37,6 +38,7 @@ class Recording:
         outputs: what the model returned.
         outside: parameters used outside the forward of the module that owns them, owner -> parameter names.
         loose: parameters of custom modules, by name.
+        states: which leaves of the model's output are states of recurrent modules, each with the module's name.
         reach: for each layer, opaque module and loose parameter, the places its values may reach; None if not known.
     """
 
@@ -90,6 +92,7 @@ class Recording:
         self.kept: dict[str, list[Any]] = defaultdict(list)
         self.outside: dict[str, set[str]] = defaultdict(set)
         inside: list[str] = [""]
+        states: list[tuple[str, Tensor]] = []
 
         def recorder(name: str, module: nn.Module, kind: str) -> Forward:
             original = module.forward
@@ -105,6 +108,8 @@ class Recording:
                     inside.pop()
                 if flow and kind != "norm":
                     flow.start(name, result, [args, kwargs])
+                if isinstance(module, RECURRENT):
+                    states.extend((name, state) for state in returned_states(module, result))
                 self.kept[name].append(map_tensors(lambda tensor: tensor.detach().clone(), result))
                 return result
 
@@ -119,6 +124,12 @@ class Recording:
         }
         with _ParameterUse(owners, inside, self.outside):
             self.outputs = leaves(self._run(recorder, flow, training=False))
+        self.states = {
+            place: name
+            for place, leaf in enumerate(self.outputs)
+            for name, state in states
+            if isinstance(leaf, Tensor) and _is_same(leaf, state)
+        }
 
     def _listen(self, flow: Flow | None) -> list[str]:
         order: list[str] = []
@@ -201,6 +212,11 @@ def record(sandbox: Sandbox, example: Any) -> Recording:
         where = f" (first in {spoilt[0]})" if spoilt else ""
         raise ValueError(f"expected finite activations; the model gives NaN on the example{where}: pass another one.")
     return recording
+
+
+def _is_same(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors are one, or one is the other without its gradient."""
+    return (left.data_ptr(), left.shape, left.stride()) == (right.data_ptr(), right.shape, right.stride())
 
 
 def has_nan(value: Tensor | float) -> bool:

@@ -16,6 +16,7 @@ from neoteny.layers.kinds import unwritable
 
 FORMAT = "neoteny wiring"
 VERSION = 1
+LATER = 2  # of wirings with a port on one of several weights of a module, which version 1 cannot say
 
 
 def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -53,7 +54,7 @@ def write(
     roles = ("producers", "consumers", "norms")
     content = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": LATER if _several_weights(groups) else VERSION,
         "shapes": {name: list(shape) for name, shape in shapes.items()},
         "groups": [
             {
@@ -88,9 +89,9 @@ def read(path: str | Path) -> dict[str, Any]:
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{path}: expected a wiring as wiring.save(path) writes it; found other JSON.")
-    if content.get("version") != VERSION:
+    if content.get("version") not in (VERSION, LATER):
         raise ValueError(
-            f"{path}: expected version {VERSION} of the format; found {content.get('version')!r}. "
+            f"{path}: expected version {VERSION} or {LATER} of the format; found {content.get('version')!r}. "
             "Trace the model again, or install the version of neoteny that wrote it."
         )
     try:
@@ -107,10 +108,11 @@ def read(path: str | Path) -> dict[str, Any]:
 
 def _from_port(port: Port) -> dict[str, Any]:
     features = cast(Tensor, port.features)
+    weight = {} if port.weight == "weight" else {"weight": port.weight}
     first, repeat = int(features.min()), port.repeat
     if torch.equal(features.flatten(), torch.arange(features.numel()) + first):
-        return {"module": port.module, "first": first, "units": features.shape[0], "repeat": repeat}
-    return {"module": port.module, "features": features.tolist()}
+        return {"module": port.module, "first": first, "units": features.shape[0], "repeat": repeat, **weight}
+    return {"module": port.module, "features": features.tolist(), **weight}
 
 
 def _to_port(saved: dict[str, Any]) -> Port:
@@ -120,7 +122,7 @@ def _to_port(saved: dict[str, Any]) -> Port:
         features = torch.arange(saved["units"] * saved["repeat"]).view(saved["units"], saved["repeat"]) + saved["first"]
     if features.dim() != 2:
         raise ValueError(f"features of {saved['module']} must be a table, one row per unit")
-    return Port(saved["module"], features)
+    return Port(saved["module"], features, weight=saved.get("weight", "weight"))
 
 
 def _to_group(saved: dict[str, Any]) -> UnitGroup:
@@ -128,6 +130,10 @@ def _to_group(saved: dict[str, Any]) -> UnitGroup:
     if len({len(cast(Tensor, port.features)) for some in ports for port in some}) != 1:
         raise ValueError("ports of one group must have the same number of units")
     return UnitGroup(*ports, read=saved["read"], notes=saved["notes"])
+
+
+def _several_weights(groups: tuple[UnitGroup, ...]) -> bool:
+    return any(port.weight != "weight" for group in groups for port in (*group.producers, *group.consumers))
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

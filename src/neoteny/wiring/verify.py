@@ -23,6 +23,7 @@ from neoteny.wiring.edits import Edits
 from neoteny.wiring.flow import apart
 from neoteny.wiring.probe import same_leaves
 from neoteny.wiring.recording import Recording
+from neoteny.wiring.recurrent import spell_out
 from neoteny.wiring.sandbox import Sandbox, leaves
 from neoteny.wiring.watch import Watch
 
@@ -119,14 +120,14 @@ class Verifier:
         run = partial(self.sandbox.forward, training=training, example=self.example)
         edits.restore()
         edits.zero_columns(zeroed)
-        watch = Watch(self.sandbox.model, edits.groups, training)
+        watch = Watch(self.sandbox.model, edits.groups, training, self.recordings[0].states)
         watch.outputs = leaves(run(watch.recording()))
         for chosen, signs in changes:
             edits.restore()
             edits.change(chosen, signs)
             edits.zero_columns(zeroed)
             output = run(watch.comparing(chosen))
-            if watch.moved or watch.waiting or not same_leaves(watch.outputs, leaves(output)):
+            if watch.moved or watch.waiting or watch.output_moved(output):
                 return False
         return True
 
@@ -139,11 +140,12 @@ def verify(sandbox: Sandbox, group: UnitGroup) -> str | None:
 def inert(sandbox: Sandbox, name: str, rows: Tensor) -> bool:
     """Whether nothing in the output depends on some rows of a boundary module."""
     port = Port(name, rows.reshape(-1, 1))
+    groups = spell_out(sandbox.model, [UnitGroup([port], [port])])
     baseline = leaves(sandbox.forward())
-    with Edits(sandbox.model, [UnitGroup([port], [port])]) as edits:
+    with Edits(sandbox.model, groups) as edits:
         for sign in (1.0, -1.0):
             edits.restore()
-            edits.change([torch.arange(len(rows))], torch.tensor([sign]))
+            edits.change([torch.arange(group.units) for group in groups], torch.full((len(groups),), sign))
             if not same_leaves(baseline, leaves(sandbox.forward())):
                 return False
     return True

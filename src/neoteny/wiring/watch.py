@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import by_feature, couples, fill_features, kind_of, watched_modules, width_in, width_out
+from neoteny.layers.recurrent import RECURRENT
+from neoteny.wiring import recurrent
 from neoteny.wiring.edits import features_of
 from neoteny.wiring.probe import same_leaves
 from neoteny.wiring.sandbox import Forward, leaves, map_tensors
@@ -29,6 +31,7 @@ class Watch:
         model: whose layers are watched.
         groups: the groups whose units are changed between passes.
         training: whether the passes run in training mode.
+        states: which leaves of the model's output are states of recurrent modules, each with the module's name.
 
     Attributes:
         outputs: what the model returned in the first pass.
@@ -36,8 +39,11 @@ class Watch:
         waiting: calls of the first pass that the second has not made yet.
     """
 
-    def __init__(self, model: nn.Module, groups: Sequence[UnitGroup], training: bool) -> None:
-        self.model, self.groups = model, groups
+    def __init__(
+        self, model: nn.Module, groups: Sequence[UnitGroup], training: bool, states: Mapping[int, str]
+    ) -> None:
+        self.model, self.groups, self.states = model, groups, states
+        self.hidden: recurrent.Masks = {}
         self.layers = {name: module for name, (module, kind) in watched_modules(model).items() if kind != "norm"}
         self.norms = {port.module: model.get_submodule(port.module) for group in groups for port in group.norms}
         self.norms = {name: norm for name, norm in self.norms.items() if couples(norm)}
@@ -84,12 +90,14 @@ class Watch:
         """
         self.moved, self.waiting = False, self.calls[::-1]
         pairs = list(zip(self.groups, chosen, strict=True))
+        self.hidden = recurrent.movable(self.model, pairs)
         rows = self._masks([(port, units) for group, units in pairs for port in group.producers], width_out)
         columns = self._masks([(port, units) for group, units in pairs for port in group.consumers], width_in)
         own = self._masks([(port, units) for group, units in pairs for port in group.norms], width_in)
         held = {name: iter(values) for name, values in self.kept.items()}
         # a plain Linear or Conv that is given the same returns the same
-        unedited = {n for n, m in self.layers.items() if kind_of(m) == "boundary" and n not in {*rows, *columns}}
+        plain = {n for n, m in self.layers.items() if kind_of(m) == "boundary" and not isinstance(m, RECURRENT)}
+        unedited = plain - {*rows, *columns}
 
         def layer(name: str, module: nn.Module) -> Forward:
             original = module.forward
@@ -99,6 +107,12 @@ class Watch:
                 given = leaves([args, kwargs])
                 if name in unedited and before[0] == name and same_leaves(before[1], given):
                     return cast(Tensor, before[2][0]).clone()
+                hidden = self.hidden.get(name)
+                if hidden is not None and isinstance(module, RECURRENT):
+                    self.moved |= before[0] != name or recurrent.differ(module, before[1], given, hidden, given=True)
+                    result = original(*args, **kwargs)
+                    self.moved |= recurrent.differ(module, before[2], leaves(result), hidden, given=False)
+                    return result
                 self.moved |= before[0] != name or _differ(module, before[1], given, columns.get(name))
                 result = original(*args, **kwargs)
                 self.moved |= _differ(module, before[2], leaves(result), rows.get(name))
@@ -112,6 +126,19 @@ class Watch:
 
         return self._fakes(layer, norm)
 
+    def output_moved(self, output: Any) -> bool:
+        """Whether a comparing pass returned something else; the units' own features of a returned state may move."""
+        now = leaves(output)
+        if same_leaves(self.outputs, now):
+            return False
+        pairs = list(enumerate(zip(self.outputs, now, strict=False)))
+        return len(now) != len(self.outputs) or any(
+            recurrent.state_moved(cast(Any, self.layers[self.states[place]]), *pair, self.hidden[self.states[place]])
+            if self.states.get(place) in self.hidden and all(isinstance(each, Tensor) for each in pair)
+            else not same_leaves([pair[0]], [pair[1]])
+            for place, pair in pairs
+        )
+
     def _fakes(
         self, layer: Callable[[str, nn.Module], Forward], norm: Callable[[str, nn.Module], Forward]
     ) -> dict[nn.Module, Forward]:
@@ -124,6 +151,8 @@ class Watch:
         """For each module the features (bool) that some units have in it."""
         masks: dict[str, Tensor] = {}
         for port, units in ports:
+            if isinstance(self.model.get_submodule(port.module), RECURRENT):
+                continue
             blank = torch.zeros(width(self.model.get_submodule(port.module)), dtype=torch.bool)
             masks.setdefault(port.module, blank)[features_of(port, units)] = True
         return masks

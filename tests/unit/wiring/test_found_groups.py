@@ -22,7 +22,6 @@ from support.wiring_models import (
     Gated,
     Permuted,
     PreNormBlock,
-    Recurrent,
     Residual,
     ResNet,
     SwiGLU,
@@ -224,13 +223,6 @@ def test_rows_that_nobody_consumes() -> None:
     wiring = checked(Cropped(), torch.randn(3, 5))
     assert features_of(wiring.groups[0].producers[0]).flatten().tolist() == [0, 1, 2, 3]
     assert wiring.left_out["fc1[4:7]"] == "nothing consumes these rows"
-
-
-def test_recurrent_layers_are_closed_boxes() -> None:
-    wiring = checked(Recurrent(), torch.randint(10, (2, 5)))
-    assert outline(wiring) == [(["hidden"], [], ["head"], "head")]
-    assert "lstm (LSTM)" in wiring.left_out["before"]
-    assert {"before", "head", "lstm", "embed"} == set(wiring.left_out)
 
 
 def test_volumes_and_transposed_convolutions() -> None:

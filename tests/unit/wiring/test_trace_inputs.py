@@ -73,7 +73,7 @@ def test_declared_groups_good_and_bad() -> None:
         trace(model, x, groups=[UnitGroup("fc1", Port("fc2", torch.arange(7).flip(0)))])
     with pytest.raises(WiringError, match="still move"):
         trace(ActorCritic(), torch.randn(3, 4), groups=[UnitGroup("trunk.2", "actor")])
-    with pytest.raises(TypeError, match="a linear layer or a convolution"):
+    with pytest.raises(TypeError, match="a linear layer, a convolution or a recurrent layer"):
         trace(nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 2)), x, groups=[UnitGroup("0", "1")])
     with pytest.raises(TypeError, match="list of neoteny"):
         trace(model, x, groups=UnitGroup("fc1", "fc2"))  # pyright: ignore[reportArgumentType]

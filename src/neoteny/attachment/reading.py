@@ -1,0 +1,72 @@
+"""Hooks on modules that keep what training passes give them until the next tick.
+
+`attachment/hooks.py` puts them on the modules that methods read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neoteny.layers.recurrent import sequence
+
+
+def first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """The values that a call gives a module; of a packed sequence, those of all its steps."""
+    return sequence(args[0] if args else next(iter(kwargs.values())))
+
+
+class ReadingHook:
+    """What hooks that read share: whether a pass counts."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model  # its mode counts: a norm inside may be kept in eval mode for good
+        self.recorded_in_forward = False
+        self.paused = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Inert:
+        return Inert()
+
+    def __reduce__(self) -> tuple[type[Inert], tuple[()]]:
+        return Inert, ()
+
+    def reads(self, value: Callable[[], Tensor]) -> bool:
+        """Whether this pass is one of training that has not been read yet, on a value that is not empty."""
+        if self.paused or not (self.model.training and torch.is_grad_enabled()) or value().numel() == 0:
+            return False
+        if not torch.compiler.is_compiling():
+            # Activation checkpointing runs the forward again inside the backward pass. The non-reentrant kind was
+            # recorded in the forward pass already; the reentrant kind runs that one without gradients.
+            inside_backward = torch._C._current_graph_task_id() != -1
+            if inside_backward and self.recorded_in_forward:
+                return False
+            self.recorded_in_forward = self.recorded_in_forward or not inside_backward
+        return True
+
+
+class InputHook(ReadingHook):
+    """Forward pre-hook that keeps the module's first input, its gradient, or both."""
+
+    def __init__(self, model: nn.Module, kept: list[Tensor] | None, gradients: list[Tensor] | None) -> None:
+        super().__init__(model)
+        self.kept = kept
+        self.gradients = gradients
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self.reads(lambda: first_argument(args, kwargs)):
+            return
+        value = first_argument(args, kwargs)
+        if self.kept is not None:
+            self.kept.append(value.detach())
+        if self.gradients is not None and value.requires_grad:
+            value.register_hook(self.gradients.append)
+
+
+class Inert:
+    """What a hook becomes in a copied or pickled model: nobody ticks there, so it must not keep anything."""
+
+    def __call__(self, *args: Any) -> None:
+        return

@@ -91,13 +91,12 @@ class Recorder:
         self.gradients: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(with_gradient)}
         modules = dict(model.named_modules())
         watched = [name for name in dict.fromkeys([*self.inputs, *self.gradients]) if name in modules]
-        self._hooks: list[ReadingHook] = [
-            InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched
-        ]
+        readers = [InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched]
         self._handles: list[Any] = [
             modules[name].register_forward_pre_hook(hook, with_kwargs=True)
-            for name, hook in zip(watched, self._hooks, strict=True)
+            for name, hook in zip(watched, readers, strict=True)
         ]
+        self._hooks: list[ReadingHook] = [*readers]
         for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
             kept = {source.rpartition(".")[2]: self.inputs[source] for source in sources}
             hook = SequenceHook(model, kept)

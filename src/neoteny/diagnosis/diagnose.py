@@ -22,6 +22,7 @@ from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, needs_more, sent
 from neoteny.layers.groups import UnitGroup
 from neoteny.wiring.modules import unwrap
 from neoteny.wiring.read_point import by_unit, read_at
+from neoteny.wiring.recurrent import without_hidden
 from neoteny.wiring.sandbox import Sandbox, few_examples, leaves
 from neoteny.wiring.trace import Norm, find
 from neoteny.wiring.wiring import Wiring
@@ -132,6 +133,7 @@ def _find(model: nn.Module, inputs: Any, norm: Norm) -> tuple[Wiring, Any]:
     if wiring is None or not wiring.groups:
         example = inputs
         wiring = find(model, example, norm=norm, frozen=False)
+    wiring = without_hidden(model, wiring)
     if not wiring.groups:
         reasons = {**wiring.left_out, **wiring.refused}
         listed = "".join(f"\n  {name or 'the model itself'}: {reason}" for name, reason in reasons.items())

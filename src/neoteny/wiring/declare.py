@@ -40,7 +40,7 @@ def declare(model: nn.Module, example: Any, groups: Sequence[UnitGroup]) -> Wiri
         sound = [group for group in resolved if not problems[group.name]]
         failures = {group.name: failure for group, failure in zip(sound, check(sound), strict=True)}
         found_reads = iter(find_read_points(probe, [group for group in resolved if group.read is None]))
-        for group, read in [(group, group.read or next(found_reads)) for group in resolved]:
+        for group, read in [(group, next(found_reads) if group.read is None else group.read) for group in resolved]:
             failure = problems[group.name] or failures[group.name]
             if failure is not None:
                 refused[group.name] = f"the declared group is not right: {failure}"

@@ -164,7 +164,16 @@ class Evidence:
         if reach is None:
             return {name: run([name]) for name in names}
         seen: dict[str, tuple[Pass, ...]] = {}
-        for together in apart(names, lambda one, other: not reach[one].isdisjoint(reach[other])):
+
+        def clash(one: str, other: str) -> bool:
+            # a recurrent module takes marked states for its own where it is marked itself
+            return not reach[one].isdisjoint(reach[other]) or any(
+                into in reach[source] and isinstance(self.model.get_submodule(into), RECURRENT)
+                for source, into in ((one, other), (other, one))
+                if into in self.probe.watched
+            )
+
+        for together in apart(names, clash):
             passes = run(together)
             if len(together) == 1:
                 seen[together[0]] = passes

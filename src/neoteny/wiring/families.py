@@ -16,11 +16,11 @@ from neoteny.layers.groups import Port, UnitGroup, describe_port
 from neoteny.layers.kinds import couples, width_in, width_out
 from neoteny.layers.parametrized import NormedWeight, computed_weight
 from neoteny.layers.ports import bias_of
-from neoteny.layers.recurrent import Recurrent
+from neoteny.layers.recurrent import RECURRENT, Recurrent
 from neoteny.wiring.decode import Owners, decode, overlap, spread
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.read_point import find_read_points
-from neoteny.wiring.recurrent import inner_groups, spell_out, state_notes
+from neoteny.wiring.recurrent import inner_groups, is_hidden, spell_out, state_notes
 from neoteny.wiring.verify import inert
 
 _OF_INPUT = ("weight", "weight_ih", "weight_ih_l0")  # weights whose columns are what their module is given
@@ -55,7 +55,7 @@ class Families:
         places = {name: place for place, name in enumerate(self.evidence.bases)}
         kept.sort(key=lambda group: (places[group.producers[0].module], group.producers[0].weight))
         found_reads = iter(find_read_points(self.probe, [group for group in kept if group.read is None]))
-        reads = [group.read or next(found_reads) for group in kept]
+        reads = [next(found_reads) if group.read is None else group.read for group in kept]
         return [
             UnitGroup(
                 group.producers,
@@ -90,7 +90,8 @@ class Families:
             if failure is not None and name not in failed:
                 failed.add(name)
                 self.evidence.refuse(name, failure)
-                self.evidence.guesses[name] = group.declaration()
+                if not is_hidden(self.probe.sandbox.model, group):
+                    self.evidence.guesses[name] = group.declaration()
         return [group for group in groups if group.producers[0].module not in failed]
 
     def _families(self) -> list[list[str]]:
@@ -185,7 +186,7 @@ class Families:
                 ports = [Port(sink).resolve(units // 2, width_in(self.probe.module(sink))) for sink in consumers]
             except (ValueError, ZeroDivisionError):
                 continue
-            if units % 2 == 0:
+            if units % 2 == 0 and not isinstance(self.probe.module(name), RECURRENT):
                 rows = torch.arange(units)[:, None]
                 paired[name] = UnitGroup([Port(name, rows[: units // 2]), Port(name, rows[units // 2 :])], ports)
         for (name, group), failure in zip(paired.items(), self.check(list(paired.values())), strict=True):

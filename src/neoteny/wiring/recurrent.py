@@ -9,6 +9,7 @@ and feed each other only, so their groups follow from the module alone. All of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -18,6 +19,7 @@ from torch.nn.modules.rnn import RNNBase
 from neoteny.layers import recurrent
 from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.recurrent import RECURRENT, Recurrent
+from neoteny.wiring.wiring import Wiring
 
 Masks = dict[str, tuple[Tensor, Tensor]]
 """Recurrent modules by name, each with the input features (bool) and the hidden ones (layers, directions, hidden) that
@@ -50,6 +52,14 @@ def inner_groups(name: str, module: Recurrent) -> list[UnitGroup]:
 def is_hidden(model: nn.Module, group: UnitGroup) -> bool:
     """Whether the units of a group are hidden features of a recurrent module."""
     return any(isinstance(model.get_submodule(port.module), RECURRENT) for port in group.producers)
+
+
+def without_hidden(model: nn.Module, wiring: Wiring) -> Wiring:
+    """A wiring without the hidden features of recurrent modules, for measures that read inputs of layers only."""
+    hidden = [group.name for group in wiring if is_hidden(model, group)]
+    reasons = dict.fromkeys(hidden, "recurrent: its hidden features are not measured here")
+    kept = tuple(group for group in wiring if group.name not in hidden)
+    return replace(wiring, groups=kept, left_out={**wiring.left_out, **reasons})
 
 
 def state_notes(states: Mapping[int, str], group: UnitGroup) -> list[str]:
@@ -102,10 +112,9 @@ def differ(
     return False
 
 
-def state_moved(module: Recurrent, left: Tensor, right: Tensor, allowed: tuple[Tensor, Tensor] | None) -> bool:
+def state_moved(module: Recurrent, left: Tensor, right: Tensor, allowed: tuple[Tensor, Tensor]) -> bool:
     """Whether a state that the model returns moved in other features than those that may."""
-    nothing = torch.zeros((), dtype=torch.bool)
-    return moved(left, right, nothing if allowed is None else _state_mask(module, allowed[1], left))
+    return moved(left, right, _state_mask(module, allowed[1], left))
 
 
 def moved(left: Tensor, right: Tensor, mask: Tensor) -> bool:

@@ -131,13 +131,18 @@ class Watch:
         now = leaves(output)
         if same_leaves(self.outputs, now):
             return False
-        pairs = list(enumerate(zip(self.outputs, now, strict=False)))
-        return len(now) != len(self.outputs) or any(
-            recurrent.state_moved(cast(Any, self.layers[self.states[place]]), *pair, self.hidden[self.states[place]])
-            if self.states.get(place) in self.hidden and all(isinstance(each, Tensor) for each in pair)
-            else not same_leaves([pair[0]], [pair[1]])
-            for place, pair in pairs
+        if len(now) != len(self.outputs):
+            return True
+        return any(
+            not same_leaves([left], [right]) and self._state_moved(place, left, right)
+            for place, (left, right) in enumerate(zip(self.outputs, now, strict=True))
         )
+
+    def _state_moved(self, place: int, left: Tensor | float, right: Tensor | float) -> bool:
+        name = self.states.get(place, "")
+        if name not in self.hidden or not isinstance(left, Tensor) or not isinstance(right, Tensor):
+            return True
+        return recurrent.state_moved(cast(recurrent.Recurrent, self.layers[name]), left, right, self.hidden[name])
 
     def _fakes(
         self, layer: Callable[[str, nn.Module], Forward], norm: Callable[[str, nn.Module], Forward]

@@ -89,7 +89,7 @@ def prepare_state(state: OptimizerState, groups: Sequence[LiveGroup], model: nn.
     for group in groups:
         for port in (*group.producers, *group.consumers):
             module = model.get_submodule(port.module)
-            for key in computed_from(module) or ("weight",):
+            for key in computed_from(module) or (port.weight.rpartition(".")[2],):
                 state.prepare(module.get_parameter(key))
         for port in group.producers:
             if port.bias is not None:

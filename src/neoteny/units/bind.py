@@ -71,7 +71,7 @@ def _producers(group: UnitGroup) -> set[str]:
 
 
 def plain_groups(wiring: Wiring, model: nn.Module) -> Wiring:
-    """The wiring without groups some of whose weights are computed from other parameters (weight norm).
+    """The wiring without groups some of whose weights are computed from other parameters, or of a recurrent layer.
 
     Raises:
         ValueError: no group is left.
@@ -81,7 +81,10 @@ def plain_groups(wiring: Wiring, model: nn.Module) -> Wiring:
     for group in wiring.groups:
         modules = [port.module for port in (*group.producers, *group.consumers)]
         computed = [name for name in modules if computed_from(model.get_submodule(name))]
-        if computed:
+        several = [port.module for port in (*group.producers, *group.consumers) if port.weight != "weight"]
+        if several:
+            left_out[group.name] = f"{several[0]} is recurrent, and a stack cannot train it"
+        elif computed:
             left_out[group.name] = f"the weight of {computed[0]} is computed, and a stack rewrites plain weights only"
         else:
             kept.append(group)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.recurrent_models import Carrying, Cells, Classifier, Tagger
 from torch import Tensor, nn
 
 import neoteny
 from neoteny.layers.regions import ChosenUnits
 from neoteny.units.reset import reset_units
+from support.recurrent_models import Carrying, Cells, Classifier, Tagger
 
 LENGTHS = torch.tensor([2, 4, 3])
 X = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))

@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from neoteny.layers import recurrent
-from neoteny.layers.parametrized import NormedWeight, computed_weight, why_unwritable
+from neoteny.layers.parametrized import why_unwritable
 from neoteny.layers.recurrent import RECURRENT, is_recurrent
 
 Kind = Literal["boundary", "norm", "opaque", "plain"]
@@ -188,9 +188,6 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
         own = dict(module.named_parameters())
         if reason := _computed_weights(module) if isinstance(module, RECURRENT) else why_unwritable(module):
             reasons[name] = reason
-            continue
-        if input_first(module) and isinstance(computed_weight(module), NormedWeight):
-            reasons[name] = "it has weight norm, and its weight is (in, out)"
             continue
         for key, parameter in own.items():
             others = [owner for owner in owners[parameter.data_ptr()] if owner != (f"{name}.{key}" if name else key)]

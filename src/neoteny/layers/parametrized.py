@@ -68,12 +68,12 @@ class NormedWeight:
         length.copy_(torch.where(changed, torch.where(empty, torch.zeros_like(norm), scale * norm), length))
 
     def regions(self, region: Region, prefix: str) -> list[Region]:
-        """The elements of v, and of g where it belongs to rewritten rows alone, for a region of the weight.
+        """The elements of v, and those of g that belong to rewritten elements alone, for a region of the weight.
 
         The g of a consumer's row belongs to all of its columns. It is scaled, not drawn: it keeps its optimizer state.
         """
         found = [replace(region, name=f"{prefix}{self.direction}")]
-        if region.groups is None and self.axis == 0:
+        if (self.axis, region.groups) in ((0, None), (1, 1)):
             found.append(replace(region, name=f"{prefix}{self.length}"))
         return found
 
@@ -155,10 +155,15 @@ def why_unwritable(module: nn.Module) -> str:
     return _why_not(chain)
 
 
-def why_rows_coupled(module: nn.Module) -> str:
-    """Why a row of a layer's weight cannot be rewritten without a rounding in all others; empty if it can."""
+def why_rows_coupled(module: nn.Module, axis: int) -> str:
+    """Why a row of a layer's weight cannot be rewritten without a rounding in all others; empty if it can.
+
+    Args:
+        module: the layer.
+        axis: of its weight, which counts the rows.
+    """
     computed = computed_weight(module)
-    if isinstance(computed, NormedWeight) and computed.axis != 0:
+    if isinstance(computed, NormedWeight) and (computed.axis != axis or (axis and getattr(module, "groups", 1) > 1)):
         return "its weight norm runs over its rows, so a new row moves all others by a rounding"
     return ""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from neoteny.layers.kinds import couples, width_out
+from neoteny.layers.kinds import couples, input_first, width_out
 from neoteny.layers.parametrized import why_rows_coupled
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.families import Check, Families
@@ -46,13 +46,13 @@ def classify(probe: Probe, check: Check, leave_out: list[str], *, accept: bool, 
 
 def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
     """Leave out or refuse what a single layer's evidence rules out."""
-    base = evidence.bases[name]
+    base, module = evidence.bases[name], evidence.probe.module(name)
     consumers = evidence.consumers(base)
     names = ", ".join(consumers)
     written = [sink for sink in (*consumers, *evidence.norms(base)) if sink in evidence.unwritable]
     if name in evidence.unwritable:
         evidence.left_out[name] = evidence.unwritable[name]
-    elif reason := why_rows_coupled(evidence.probe.module(name)):
+    elif reason := why_rows_coupled(module, int(input_first(module))):
         evidence.left_out[name] = reason
     elif base.error is not None:
         error = f"{type(base.error).__name__}: {base.error}".splitlines()[0]

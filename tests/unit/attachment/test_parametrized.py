@@ -200,3 +200,24 @@ def test_stacks_leave_computed_weights_out() -> None:
     methods = neoteny.methods.SGD(0.01), neoteny.ContinualBackprop(1e-3)
     with pytest.raises(ValueError, match="the weight of 0 is computed, and a stack rewrites plain weights only"):
         neoteny.stack(nets, *methods, example=torch.zeros(1, 5))
+
+
+def test_a_transposed_convolution_with_weight_norm_is_cleared_by_its_lengths() -> None:
+    torch.manual_seed(0)
+    up = new_weight_norm(nn.ConvTranspose1d(6, 4, 4, 2, 1))  # its weight norm runs over all but the inputs
+    model = nn.Sequential(nn.Conv1d(5, 6, 3), nn.ReLU(), up, nn.ReLU(), nn.Conv1d(4, 2, 1)).double()
+    plastic, optimizer, example = trained(model)
+    assert list(plastic.replaced) == ["0"]
+    assert "a new row moves all others" in plastic.wiring.left_out["2"]
+    before = weight_of(up).clone()
+    reset_units(plastic.view, plastic.view.groups[0], ChosenUnits((), torch.tensor([1])), step=9)
+    others = torch.arange(6) != 1
+    assert bool((weight_of(up)[1] == 0.0).all())
+    assert torch.equal(weight_of(up)[others], before[others])
+    moment = optimizer.state[up.get_parameter("parametrizations.weight.original0")]["exp_avg"]
+    assert bool((moment[1] == 0.0).all())
+    assert bool((moment[others] != 0.0).all())
+    optimizer.zero_grad()
+    model(example).sum().backward()
+    optimizer.step()
+    assert bool((weight_of(up)[1] != 0.0).all())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from neoteny import methods, metrics, nets, optim
     from neoteny.attachment.attachment import Attachment, attach, detach
     from neoteny.diagnosis.diagnose import diagnose
+    from neoteny.diagnosis.monitor import Monitor
     from neoteny.draws.initial import Initial
     from neoteny.layers.groups import Port, UnitGroup
     from neoteny.methods import L2, UPGD, ContinualBackprop, HareAndTortoise, L2Init, ReDo, ShrinkAndPerturb, Spectral
@@ -31,6 +32,7 @@ _HOMES = {
     "ReDo": "methods",
     "L2Init": "methods",
     "HareAndTortoise": "methods",
+    "Monitor": "diagnosis.monitor",
     "Port": "layers.groups",
     "ShrinkAndPerturb": "methods",
     "Stack": "stacking.stack",
@@ -53,6 +55,7 @@ __all__ = [
     "HareAndTortoise",
     "Initial",
     "L2Init",
+    "Monitor",
     "Port",
     "ReDo",
     "ShrinkAndPerturb",

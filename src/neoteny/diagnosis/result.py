@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from neoteny.text import render
 
@@ -22,6 +22,17 @@ NOTABLE_RANK_ALONE = 0.1
 NOTABLE_GROWTH = 3.0
 """Weights this many times as large as a fresh copy's. Initial distributions that a model may set by hand reach 2.9
 times torch's own (Kaiming for tanh), and a network that was merely initialised another way must not be called grown."""
+
+
+class Words(NamedTuple):
+    """What a layer is compared with, as it stands in sentences."""
+
+    inside: str
+    has: str
+
+
+FRESH_COPY = Words("in a fresh copy", "a fresh copy has")
+FIRST_SAMPLES = Words("in the first samples", "the first samples had")
 
 
 @dataclass(frozen=True)
@@ -98,12 +109,12 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-_REPLACE = (
+REPLACE = (
     "Consider neoteny.ContinualBackprop: neoteny.attach(model, optimizer, neoteny.ContinualBackprop(), example=inputs, "
     "trained=True) replaces units that contribute little."
 )
-_SHRINK = "Consider neoteny.L2 or neoteny.ShrinkAndPerturb, which keep weights small, or a smaller step size."
-_BROKEN = "Look for a diverged loss or inputs out of range before anything else: training cannot repair these values."
+SHRINK = "Consider neoteny.L2 or neoteny.ShrinkAndPerturb, which keep weights small, or a smaller step size."
+BROKEN = "Look for a diverged loss or inputs out of range before anything else: training cannot repair these values."
 
 
 def sentences_on(found: Diagnosis) -> list[str]:
@@ -111,18 +122,14 @@ def sentences_on(found: Diagnosis) -> list[str]:
     sentences: list[str] = []
     advice: list[str] = []
     for layer in found.layers:
-        if not math.isfinite(layer.effective_rank):
-            sentences.append(f"{layer.name}'s activations are not all finite on these inputs.")
-            advice.append(_BROKEN)
-            continue
-        for sentence, remedy in (on_dead_units(layer), _on_rank(layer), _on_growth(layer)):
-            sentences += [sentence] if sentence else []
+        for sentence, remedy in findings(layer).values():
+            sentences.append(sentence)
             advice += [remedy] if remedy else []
     fresh = found.fresh_weight_magnitude
-    if _SHRINK not in advice and fresh and found.weight_magnitude >= NOTABLE_GROWTH * fresh:
+    if SHRINK not in advice and fresh and found.weight_magnitude >= NOTABLE_GROWTH * fresh:
         times = found.weight_magnitude / fresh
         sentences.append(f"The model's weights are {times:.1f} times as large as a fresh copy's, hidden layers apart.")
-        advice.append(_SHRINK)
+        advice.append(SHRINK)
     if not advice and sentences:
         sentences.append("Nothing else stands out, compared with a fresh copy.")
     elif not advice:
@@ -134,7 +141,15 @@ def sentences_on(found: Diagnosis) -> list[str]:
     return [*sentences, *dict.fromkeys(advice)]
 
 
-def on_dead_units(layer: LayerDiagnosis) -> tuple[str, str]:
+def findings(layer: LayerDiagnosis, words: Words = FRESH_COPY) -> dict[str, tuple[str, str]]:
+    """What stands out in a layer, by kind: a sentence, and what to do ("" where training is not the cause)."""
+    if not math.isfinite(layer.effective_rank):
+        return {"not finite": (f"{layer.name}'s activations are not all finite on these inputs.", BROKEN)}
+    found = {"dead": on_dead_units(layer, words), "rank": _on_rank(layer, words), "growth": _on_growth(layer)}
+    return {kind: (sentence, remedy) for kind, (sentence, remedy) in found.items() if sentence}
+
+
+def on_dead_units(layer: LayerDiagnosis, words: Words = FRESH_COPY) -> tuple[str, str]:
     """Dead units, or saturated ones where the activation function is bounded (there a dead unit is saturated too)."""
     share, what = _lost(layer), "never fire on these inputs"
     if layer.saturated_share is not None:
@@ -146,12 +161,12 @@ def on_dead_units(layer: LayerDiagnosis) -> tuple[str, str]:
     count = round(share * layer.units)
     sentence = f"{share:.0%} of {layer.name}'s units ({count} of {layer.units}) {what}"
     if before is None or first is None:
-        return f"{sentence}.", _REPLACE
+        return f"{sentence}.", REPLACE
     # Counts of two fresh copies differ by chance: up to two standard deviations of the difference are not reported.
     chance = 2.0 * math.sqrt(2.0 * before * layer.units)
     if count - before * layer.units < max(NOTABLE_SHARE * layer.units - 0.5, chance):
-        return f"{sentence}; so do {before:.0%} in a fresh copy, so training is not the cause.", ""
-    return f"{sentence}; in a fresh copy: {first:.0%}.", _REPLACE
+        return f"{sentence}; so do {before:.0%} {words.inside}, so training is not the cause.", ""
+    return f"{sentence}; {words.inside}: {first:.0%}.", REPLACE
 
 
 def needs_more(layer: LayerDiagnosis) -> bool:
@@ -174,16 +189,16 @@ def _lost(layer: LayerDiagnosis) -> float:
     return layer.dead_share if layer.saturated_share is None else layer.saturated_share
 
 
-def _on_rank(layer: LayerDiagnosis) -> tuple[str, str]:
+def _on_rank(layer: LayerDiagnosis, words: Words = FRESH_COPY) -> tuple[str, str]:
     sentence = f"{layer.name}'s effective rank is {layer.effective_rank:.1f} of {layer.units} units"
     if layer.fresh is None:
         most = min(layer.units, layer.rows)
         low = layer.effective_rank < NOTABLE_RANK_ALONE * most
-        return (f"{sentence} (at most {most} with these inputs).", _REPLACE) if low else ("", "")
+        return (f"{sentence} (at most {most} with these inputs).", REPLACE) if low else ("", "")
     before = layer.fresh.effective_rank
     least = before if layer.fresh_least_rank is None else layer.fresh_least_rank
     low = layer.effective_rank < NOTABLE_RANK * min(before, least)
-    return (f"{sentence}; a fresh copy has {before:.1f}.", _REPLACE) if low else ("", "")
+    return (f"{sentence}; {words.has} {before:.1f}.", REPLACE) if low else ("", "")
 
 
 def _on_growth(layer: LayerDiagnosis) -> tuple[str, str]:
@@ -191,7 +206,7 @@ def _on_growth(layer: LayerDiagnosis) -> tuple[str, str]:
     if not before or layer.weight_magnitude < NOTABLE_GROWTH * before:
         return "", ""
     times = layer.weight_magnitude / before
-    return f"The weights of {layer.name} are {times:.1f} times as large as a fresh copy's.", _SHRINK
+    return f"The weights of {layer.name} are {times:.1f} times as large as a fresh copy's.", SHRINK
 
 
 def _table(found: Diagnosis) -> str:

@@ -7,7 +7,6 @@ hands the state on from one attachment to the next.
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from torch.optim import Optimizer
 
 from neoteny.attachment.attachment import Attachment, attach
 from neoteny.methods.method import Method
+from neoteny.wiring.sandbox import as_example
 
 
 class Attaching:
@@ -65,7 +65,7 @@ class Attaching:
         def first_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if module.training and torch.is_grad_enabled():
                 self._stop_waiting()
-                self._attach(model, optimizers, _as_example(model, args, kwargs))
+                self._attach(model, optimizers, as_example(model, args, kwargs))
 
         def step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             raise RuntimeError(
@@ -128,20 +128,3 @@ class Attaching:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "plastic": None, "_state": self.state_dict() or None, "_of": None, "_waiting": []}
-
-
-def _as_example(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call as `attach` takes it: positional arguments as a tuple, or all of them by name."""
-    if not kwargs:
-        return args
-    bound = inspect.signature(model.forward).bind(*args, **kwargs)
-    named: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            named.update(value)
-        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
-            raise ValueError(f"{type(model).__name__} is called with *{name} and keywords: pass example=... yourself.")
-        else:
-            named[name] = value
-    return named

@@ -69,6 +69,23 @@ def effective_rank_by_gram(matrix: Tensor, repeats: Tensor | None = None, tolera
     return torch.cat(ranks).reshape(runs).to(matrix.device)
 
 
+def ranks_by_gram(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The effective rank (to 1e-6) and the stable rank of each matrix (*R, n, m), from eigenvalues where it can be.
+
+    Example:
+        >>> [round(rank.item(), 6) for rank in ranks_by_gram(torch.tensor([[2.0, 0.0], [0.0, 2.0]]))]
+        [2.0, 2.0]
+    """
+    matrix = check_matrices(matrix, "ranks_by_gram", "matrix", "n, m").to(torch.float64)
+    finite = torch.isfinite(matrix).flatten(-2).all(-1)
+    largest = torch.where(finite[..., None, None], matrix, 0.0).abs().amax((-2, -1), keepdim=True)
+    scaled = torch.where(finite[..., None, None], matrix, 0.0) / torch.where(largest > 0, largest, 1.0)
+    small = scaled.mT if matrix.shape[-1] < matrix.shape[-2] else scaled
+    top = torch.linalg.eigvalsh(small @ small.mT)[..., -1]
+    stable = scaled.square().sum((-2, -1)) / torch.where(top > 0, top, 1.0)
+    return effective_rank_by_gram(matrix), torch.where(finite, stable, torch.nan)
+
+
 def rank_from_eigenvalues(values: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
     """Effective ranks (b,) and bounds on their relative errors (b,).
 

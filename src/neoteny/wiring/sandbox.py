@@ -8,6 +8,7 @@ the end, also when a run raises.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import random
 import sys
 import types
@@ -34,10 +35,17 @@ FEW = 2
 
 
 class Sandbox:
-    """A model, an example, and a snapshot of everything a forward pass can change. Use as a context manager."""
+    """A model, an example, and a snapshot of everything a forward pass can change. Use as a context manager.
 
-    def __init__(self, model: nn.Module, example: Any) -> None:
+    Args:
+        model: the model.
+        example: its arguments.
+        parameters: whether the snapshot holds the parameters too; passes alone do not change them.
+    """
+
+    def __init__(self, model: nn.Module, example: Any, *, parameters: bool = True) -> None:
         self.model = model
+        self._without_parameters = not parameters
         self.example = as_plain(example)
         self._attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
         self._containers: list[tuple[Any, Any]] = []
@@ -111,6 +119,8 @@ class Sandbox:
         if id(value) in seen or value is None or isinstance(value, _NOT_FOLLOWED):
             return
         seen.add(id(value))
+        if isinstance(value, nn.Parameter) and self._without_parameters:
+            return
         if isinstance(value, Tensor):
             # A plain object may hold the model's parameters, too, which `verify` edits between passes.
             loose = depth > 0 and not isinstance(value, nn.Parameter)
@@ -139,6 +149,23 @@ def call(model: nn.Module, example: Any) -> Any:
 def as_plain(example: Any) -> Any:
     """The example, its keyword arguments in a plain dict: a tokenizer returns a mapping of its own."""
     return dict(example) if isinstance(example, Mapping) and not isinstance(example, dict) else example
+
+
+def as_example(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call as `attach` takes it: positional arguments as a tuple, or all of them by name."""
+    if not kwargs:
+        return args
+    bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    named: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            named.update(value)
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise ValueError(f"{type(model).__name__} is called with *{name} and keywords: pass example=... yourself.")
+        else:
+            named[name] = value
+    return named
 
 
 def few_examples(example: Any) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import neoteny
 from neoteny import metrics
-from neoteny.diagnosis import diagnose as diagnosis
+from neoteny.diagnosis import measure as measuring
 from neoteny.nets import MLP, ConvNet
 from support.diagnosed_models import healthy, mlp
 from support.wiring_models import ResNet
@@ -96,7 +96,7 @@ def test_a_channel_is_a_unit_and_every_position_a_row() -> None:
     }  # fmt: skip
     assert layers["conv2"].dead == 10
     assert layers["conv3"].dead >= 8
-    assert layers["conv1"].rows == diagnosis.MOST_ROWS  # 40 * 14 * 14 positions
+    assert layers["conv1"].rows == measuring.MOST_ROWS  # 40 * 14 * 14 positions
     assert layers["conv3"].rows == 40 * 2 * 2
     assert layers["fc1"].rows == 40
     assert any("conv2's units (10 of 64) never fire" in sentence for sentence in found.verdict)
@@ -108,7 +108,7 @@ def test_the_choice_of_rows_hardly_moves_a_rank() -> None:
     images = torch.randn(40, 3, 16, 16)
     found = neoteny.diagnose(model, images, control=False)
     rows = model[:2](images).movedim(1, -1).flatten(0, -2)
-    assert len(rows) > found.layers[0].rows == diagnosis.MOST_ROWS
+    assert len(rows) > found.layers[0].rows == measuring.MOST_ROWS
     assert found.layers[0].effective_rank == pytest.approx(float(metrics.effective_rank(rows)), rel=0.02)
 
 

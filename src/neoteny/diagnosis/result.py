@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neoteny.text import render
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NOTABLE_SHARE = 0.05
 """From this share on, dead or saturated units get a sentence: a healthy layer has a few per cent at most."""
@@ -99,6 +102,16 @@ class Diagnosis:
         plain = asdict(self)
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
+    def plot(self) -> Figure:
+        """A matplotlib figure: per layer dead units, effective rank and weights, beside a fresh copy's.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        from neoteny.diagnosis.plot import plot_diagnosis
+
+        return plot_diagnosis(self)
+
     def __str__(self) -> str:
         lines = [_table(self), "", "verdict", *(f"  {sentence}" for sentence in self.verdict)]
         if self.notes:
@@ -151,10 +164,10 @@ def findings(layer: LayerDiagnosis, words: Words = FRESH_COPY) -> dict[str, tupl
 
 def on_dead_units(layer: LayerDiagnosis, words: Words = FRESH_COPY) -> tuple[str, str]:
     """Dead units, or saturated ones where the activation function is bounded (there a dead unit is saturated too)."""
-    share, what = _lost(layer), "never fire on these inputs"
+    share, what = lost_share(layer), "never fire on these inputs"
     if layer.saturated_share is not None:
         what = "sit at a limit of their activation function on all these inputs"
-    first = None if layer.fresh is None else _lost(layer.fresh)
+    first = None if layer.fresh is None else lost_share(layer.fresh)
     before = first if layer.fresh_most is None else layer.fresh_most
     if share < NOTABLE_SHARE:
         return "", ""
@@ -179,12 +192,12 @@ def with_copy(layer: LayerDiagnosis, copy: LayerDiagnosis | None) -> LayerDiagno
     if copy is None:
         return layer
     first = layer.fresh or copy
-    most = _lost(first) if layer.fresh_most is None else layer.fresh_most
+    most = lost_share(first) if layer.fresh_most is None else layer.fresh_most
     least = first.effective_rank if layer.fresh_least_rank is None else layer.fresh_least_rank
-    return replace(layer, fresh_most=max(most, _lost(copy)), fresh_least_rank=min(least, copy.effective_rank))
+    return replace(layer, fresh_most=max(most, lost_share(copy)), fresh_least_rank=min(least, copy.effective_rank))
 
 
-def _lost(layer: LayerDiagnosis) -> float:
+def lost_share(layer: LayerDiagnosis) -> float:
     """The share of saturated units where the activation function is bounded, else of dead ones."""
     return layer.dead_share if layer.saturated_share is None else layer.saturated_share
 

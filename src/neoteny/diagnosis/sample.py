@@ -1,8 +1,8 @@
 """Samples of a network in training, and when a series of them means that it is losing plasticity.
 
-`Monitor` takes a sample every so many steps. What is judged is what `diagnose` judges, with its sentences and its limits
-(`result.py`); where `diagnose` compares with a fresh copy, a series is compared with its own first samples, and weights
-with what a fresh copy's would be.
+`Monitor` takes a sample at regular intervals. What is judged is what `diagnose` judges, with its sentences and its
+limits (`result.py`); where `diagnose` compares with a fresh copy, a series is compared with its own first samples, and
+weights with what a fresh copy's would be.
 """
 
 from __future__ import annotations

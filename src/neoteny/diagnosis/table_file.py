@@ -1,8 +1,8 @@
 """Tables on the disk that grow row by row and survive a kill: a CSV file, or a folder of Parquet files.
 
-`Monitor` writes its samples into them. A CSV file gets whole lines at its end; half a line that a lost power supply left
-is cut off when the file is opened. Parquet cannot be appended to: the last file of the folder is replaced as a whole
-until it holds `PART_ROWS` rows, then the next begins. `pandas.read_parquet` reads the folder as one table.
+`Monitor` writes its samples into them. A CSV file gets whole lines at its end; half a line that a lost power supply
+left is cut off before the next. Parquet cannot be appended to: the last file of the folder is replaced as a whole until
+it holds `PART_ROWS` rows, then the next begins. `pandas.read_parquet` reads the folder as one table.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CsvFile:
             _replace(self.path, lambda file: file.writelines(lines[:kept]))
 
     def _begin(self) -> None:
-        """Make the file, or cut half a line off its end; not before the first rows, which one process of several has."""
+        """Make the file, or cut half a line off its end. Not sooner: of several processes one has rows."""
         if self._begun:
             return
         if self.path.exists() and self.path.stat().st_size:
@@ -141,7 +141,7 @@ class ParquetFolder:
         return sorted(self.path.glob("part-*.parquet"))
 
     def _read(self, part: Path) -> list[Row]:
-        return self._arrow.parquet.read_table(part, partitioning=None).to_pylist()
+        return self._arrow.parquet.ParquetFile(part).read().to_pylist()
 
     def _write(self, part: Path, rows: Sequence[Row]) -> None:
         table = self._arrow.Table.from_pylist(list(rows), schema=self._schema)

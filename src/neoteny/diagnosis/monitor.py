@@ -35,6 +35,10 @@ MOST_SAMPLES = 2000
 """Samples that are kept in memory; beyond it, every second one of the middle is dropped. Files and loggers have all."""
 
 _PATIENCE = 100  # updates without a training pass before the user is told
+_NOT_CALLED = (
+    "was not called in training, so that there is nothing to measure on. Monitor the part of the model that is called, "
+    "or what torch.compile returned; or pass optimizer=... and inputs=... (a batch, or a function that returns one)."
+)
 
 
 class Monitor:
@@ -51,7 +55,7 @@ class Monitor:
     does the end of a `with` block. A copied or pickled model is not monitored; a copied monitor keeps its samples.
 
     Args:
-        model: any feed-forward module; under torch.compile, the compiled one.
+        model: any feed-forward module; of a compiled one what torch.compile returned, as compiled code ignores hooks.
         every: steps between samples.
         optimizer: steps are then its updates, and gradient norms are measured; else a step is a training pass of the
             model (in training mode, with gradients).
@@ -96,6 +100,11 @@ class Monitor:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
         if optimizer is not None and not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")
+        if isinstance(model, nn.Module) and model._compiled_call_impl and (optimizer is None or inputs is None):
+            raise ValueError(
+                "model.compile() leaves no place for a hook outside of the compiled code: monitor what "
+                "torch.compile(model) returns, or pass optimizer=... and inputs=..."
+            )
         self.every = every
         self.steps = 0
         self.samples: list[Sample] = []
@@ -129,6 +138,8 @@ class Monitor:
 
     def close(self) -> None:
         """Take the hooks off, and close what was opened; the samples stay."""
+        if self._handles and not self.steps and self._wiring is None:
+            self._warn("inputs", f"{type(self._inner).__name__} {_NOT_CALLED}")
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -191,7 +202,7 @@ class Monitor:
     # --- what the hooks call -----------------------------------------------------------------------------------------
 
     def _before_pass(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not (module.training and torch.is_grad_enabled()):
+        if torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
         if self._inputs is None and self.steps >= self._due and _first_process():
             self._gathering.add(self._inner, args, kwargs)
@@ -207,9 +218,7 @@ class Monitor:
         if self.steps == _PATIENCE and self._wiring is None and _first_process():
             self._warn(
                 "inputs",
-                f"The optimizer made {_PATIENCE} updates, but {type(self._inner).__name__} was not called in training, "
-                "so that there is nothing to measure on. Pass inputs=... (a batch, or a function that returns one), or "
-                "monitor the part of the model that is called.",
+                f"The optimizer made {_PATIENCE} updates, but {type(self._inner).__name__} {_NOT_CALLED}",
             )
 
     def _sample_if_due(self) -> None:
@@ -269,10 +278,10 @@ class Monitor:
         with _without_autocast(self._inner):
             wiring, example = find_units(self._inner, batch, self._norm)
             with Sandbox(self._inner, example) as sandbox:
-                self._bounds = find_bounds(sandbox, wiring, few_examples(example))
-                if not self._fresh:
-                    self._fresh = self._fresh_magnitudes(wiring)
-        self._wiring = wiring
+                bounds = find_bounds(sandbox, wiring, few_examples(example))
+                fresh = self._fresh or self._fresh_magnitudes(wiring)
+        # Not inside: a model that holds its monitor is put back with it.
+        self._wiring, self._bounds, self._fresh = wiring, bounds, fresh
 
     def _fresh_magnitudes(self, wiring: Wiring) -> dict[str, float]:
         try:

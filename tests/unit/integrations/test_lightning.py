@@ -16,6 +16,7 @@ import neoteny
 pytest.importorskip("lightning", reason="lightning is not installed (the extra lightning)")
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 
 from neoteny.integrations.lightning import Plasticity
 
@@ -151,3 +152,19 @@ def test_wrong_options_are_refused_at_once() -> None:
         Plasticity(FAST, auto=True)
     with pytest.raises(ValueError, match="at least one method"):
         Plasticity()
+
+
+def test_a_monitor_runs_inside_a_fit_and_writes_to_its_logger(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path)
+    model = build()
+    with neoteny.Monitor(model, 10, examples=16, to=logger) as monitor:
+        trainer = pl.Trainer(
+            accelerator="cpu", max_steps=25, logger=False, enable_progress_bar=False, enable_checkpointing=False
+        )
+        trainer.fit(model, loader())
+    logger.save()
+    assert [sample.step for sample in monitor.samples] == [1, 11, 21]
+    (written,) = tmp_path.rglob("metrics.csv")
+    header, *rows = written.read_text().splitlines()
+    assert "plasticity/net.0/effective_rank" in header
+    assert len(rows) == 3

@@ -1,4 +1,4 @@
-"""Monitor: the numbers of `diagnose` while a network trains, training left as it is; a warning when it loses plasticity."""
+"""Monitor: the numbers of `diagnose` during training, which stays as it is; a warning when plasticity is lost."""
 
 from __future__ import annotations
 

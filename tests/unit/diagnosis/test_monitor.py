@@ -164,10 +164,9 @@ def test_only_the_first_process_measures(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_copied_model_is_not_monitored_and_a_copied_monitor_keeps_its_samples() -> None:
-    model = network()
-    model.monitor = neoteny.Monitor(model, 2, examples=32)  # pyright: ignore[reportAttributeAccessIssue]
+    model: Any = network()
+    monitor = model.monitor = neoteny.Monitor(model, 2, examples=32)
     train(model, sgd(model), batches(3))
-    monitor: neoteny.Monitor = model.monitor  # pyright: ignore[reportAssignmentType]
     assert len(monitor.samples) == 2
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         train(twin, sgd(twin), batches(4))
@@ -181,15 +180,15 @@ def test_a_copied_model_is_not_monitored_and_a_copied_monitor_keeps_its_samples(
 def test_a_resumed_monitor_equals_one_that_never_stopped() -> None:
     def parts(stops: tuple[int, ...]) -> list[Any]:
         model = network()
-        optimizer, data, state = adam(model, 1e-2), batches(24, period=8), None
+        optimizer, data, state = adam(model, 1e-2), batches(24, period=8), {}
         for start, stop in itertools.pairwise((0, *stops)):
             monitor = neoteny.Monitor(model, 4, examples=32)
-            if state is not None:
+            if state:
                 monitor.load_state_dict(state)
             train(model, optimizer, itertools.islice(data, stop - start))
             state = monitor.state_dict()
             monitor.close()
-        return [sample.as_dict() for sample in monitor.samples]
+        return state["samples"]
 
     assert parts((24,)) == parts((10, 24))
 

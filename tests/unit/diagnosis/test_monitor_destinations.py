@@ -158,7 +158,7 @@ class Recorded:
         return SimpleNamespace(log=lambda values: self.told.append((values.pop("plasticity/step"), values)))
 
     def mlflow(self) -> Any:
-        return SimpleNamespace(log_metrics=lambda metrics, step=None: self.told.append((step, metrics)))
+        return SimpleNamespace(log_metrics=lambda metrics, step: self.told.append((step, metrics)))
 
     def function(self) -> Any:
         return lambda values: self.told.append((values.pop("step"), values))

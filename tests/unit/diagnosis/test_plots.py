@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 import neoteny
-from neoteny.diagnosis.result import LayerDiagnosis
+from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis
 from neoteny.diagnosis.sample import LayerSample, Sample
 from support.diagnosed_models import mlp
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 
-def diagnosed(control: bool) -> neoteny.diagnosis.result.Diagnosis:  # pyright: ignore[reportAttributeAccessIssue]
-    model = mlp(10, 32, 16, 2)
+def diagnosed(control: bool) -> Diagnosis:
+    model: Any = mlp(10, 32, 16, 2)
     with torch.no_grad():
-        model.fc2.bias[:8] = -1e3  # pyright: ignore[reportIndexIssue]
+        model.fc2.bias[:8] = -1e3
     return neoteny.diagnose(model, torch.randn(200, 10), control=control)
 
 
 def test_a_diagnosis_is_drawn_layer_by_layer() -> None:
     found = diagnosed(True)
-    figure = found.plot()
+    figure: Any = found.plot()
     dead, rank, weights = figure.axes
     assert [label.get_text() for label in dead.get_yticklabels()] == ["fc1", "fc2"]
     assert [bar.get_width() for bar in dead.patches] == pytest.approx([0, 50, 0, 0], abs=1e-9)  # now, then fresh

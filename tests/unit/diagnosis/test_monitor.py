@@ -34,10 +34,9 @@ def test_training_is_the_same_to_the_last_bit() -> None:
             nn.Linear(16, 10),
         )  # fmt: skip
         optimizer = adam(model, 1e-2)
-        if monitored:
-            monitor = neoteny.Monitor(model, 5, examples=64)
+        monitor = neoteny.Monitor(model, 5, examples=64) if monitored else None
         losses = train(model, optimizer, batches(20))
-        if monitored:
+        if monitor is not None:
             assert [sample.step for sample in monitor.samples] == [1, 6, 11, 16]
         return losses, model.state_dict()
 

@@ -52,7 +52,7 @@ def attach(
     auto: bool = False,
     groups: Sequence[UnitGroup] | None = None,
     leave_out: Sequence[str] = (),
-    norm: Norm = "refuse",
+    norm: Norm = "accept",
     init: Declared | None = None,
     trained: bool = False,
     wiring: Wiring | None = None,
@@ -71,7 +71,7 @@ def attach(
         auto: tick from the optimizer's post-step hook; `plastic.step()` is then not to be called.
         groups: the unit groups, declared instead of traced.
         leave_out: producers that shall not become groups.
-        norm: "accept" includes units behind a LayerNorm, which couples them.
+        norm: "strict" leaves out units behind a norm that couples them (LayerNorm, GroupNorm); see `trace`.
         init: the initial distribution of new units, for all layers or by producer name. By default the model's
             `initial_distributions` if it has them, else what each layer's weights look drawn from; `print(plastic)`
             says which. "strict" refuses weights that were not drawn by `reset_parameters`.

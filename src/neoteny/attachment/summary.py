@@ -31,6 +31,11 @@ def _wiring_notes(methods: Sequence[Method], view: View, wiring: Wiring) -> list
         silent = [port.module for group in view.groups for port in group.consumers if port.bias is None]
         if silent:
             notes.append(f"no bias to compensate in {compact(list(dict.fromkeys(silent)))}")
+    coupled = [note.split(" couples units: ") for group in wiring.groups for note in group.notes]
+    norms = {each[0].split()[-1]: each[1] for each in coupled if len(each) == 2}
+    for text in dict.fromkeys(norms.values()):
+        some = compact([name for name in norms if norms[name] == text])
+        notes.append(f"norms that couple units, {some}: {text}")
     kinds: dict[str, list[str]] = {}
     for names, reason in by_kind(wiring.left_out):
         kinds.setdefault(reason.partition(":")[0], []).append(names)

@@ -40,7 +40,7 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
             model declares in `initial_distributions`, else by the model's own code (`_init_weights`, `init_weights`,
             `reset_parameters`), else as they still look drawn, else by torch's own. If none of these is how the model
             was initialised, pass a fresh model instead. False: no comparison.
-        norm: "accept" includes units behind a LayerNorm, "refuse" leaves them out.
+        norm: "accept" includes units behind a LayerNorm, "strict" leaves them out.
 
     Raises:
         TypeError: not a module.

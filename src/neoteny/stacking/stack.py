@@ -49,7 +49,7 @@ def stack(
     seeds: Sequence[int] | None = None,
     groups: Sequence[UnitGroup] | None = None,
     leave_out: Sequence[str] = (),
-    norm: Norm = "refuse",
+    norm: Norm = "accept",
     init: Declared | None = None,
     trained: bool = False,
 ) -> Stack:

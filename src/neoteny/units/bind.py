@@ -30,7 +30,7 @@ def find_groups(
     if wiring is not None:
         if not isinstance(wiring, Wiring):
             raise TypeError(f"wiring must be what neoteny.trace or neoteny.Wiring.load returns; got {wiring!r}.")
-        if groups is not None or leave_out or norm != "refuse":
+        if groups is not None or leave_out or norm != "accept":
             raise ValueError("wiring=... is already traced: pass groups, leave_out and norm to neoteny.trace instead.")
         wiring.check(model)
         return wiring

@@ -97,5 +97,5 @@ def _check_norms(evidence: Evidence, name: str, accept: bool) -> None:
                 f"{evidence.class_name(sink)} {sink} couples its units over {module.normalized_shape}"
             )
         elif couples(module) and not accept:
-            reason = f'{evidence.class_name(sink)} {sink} couples its units; pass norm="accept" to include them'
+            reason = f'{evidence.class_name(sink)} {sink} couples its units; norm="accept" includes them'
             evidence.left_out.setdefault(name, reason)

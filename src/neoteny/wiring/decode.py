@@ -19,20 +19,25 @@ Hits = dict[str, Tensor]  # sink -> the features that are reached (bool)
 Owners = dict[str, Tensor]  # sink -> the unit behind each of its features: -1 none, -2 several or not clear
 
 
-def decode(probe: Probe, bases: Mapping[str, Pass]) -> dict[str, Owners | None]:
+def decode(
+    probe: Probe, bases: Mapping[str, Pass], tables: Mapping[str, Tensor] | None = None
+) -> dict[str, Owners | None]:
     """For each layer of `bases`, the unit behind each feature it reaches; None if a pass went differently.
+
+    With `tables`, (units, rows of each) by layer, several rows make a unit; else each row is one.
 
     Unit i is tainted in pass b where bit b of i is one, and in that pass's complement where it is zero, so a
     feature spells the number of its unit in 2 * ceil(log2(units)) passes. A layer in which several units meet in one
     feature is not decoded further.
     """
     owners: dict[str, Owners | None] = {}
+    numbers = {name: _unit_numbers(probe, name, (tables or {}).get(name)) for name in bases}
     for together in disjoint({name: seen.hits for name, seen in bases.items()}):
         hits = {name: bases[name].hits for name in together}
-        decoded = _decode(probe, hits)
+        decoded = _decode(probe, hits, numbers)
         if decoded is None:
             for name in together:
-                alone = None if len(together) == 1 else _decode(probe, {name: hits[name]})
+                alone = None if len(together) == 1 else _decode(probe, {name: hits[name]}, numbers)
                 owners[name] = None if alone is None else alone[name]
         else:
             owners.update(decoded)
@@ -66,21 +71,23 @@ def overlap(left: Hits, right: Hits) -> list[str]:
     return [sink for sink, features in left.items() if sink in right and bool((features & right[sink]).any())]
 
 
-def _decode(probe: Probe, hits: dict[str, Hits]) -> dict[str, Owners] | None:
+def _unit_numbers(probe: Probe, name: str, table: Tensor | None) -> Tensor:
+    """The number of each row's unit."""
+    rows = torch.arange(width_out(probe.module(name)))
+    return rows if table is None else torch.empty_like(rows).index_put_((table.T.flatten(),), rows % len(table))
+
+
+def _decode(probe: Probe, hits: dict[str, Hits], numbers: Mapping[str, Tensor]) -> dict[str, Owners] | None:
     """The owners of several layers' features; None if a pass went differently or reached something new."""
     owners = {name: {sink: torch.where(f, 0, -1) for sink, f in mine.items()} for name, mine in hits.items()}
     known: Hits = {}
     for mine in hits.values():
         for sink, features in mine.items():
             known[sink] = known[sink] | features if sink in known else features
-    units = {name: width_out(probe.module(name)) for name in hits}
+    units = {name: int(numbers[name].max()) + 1 for name in hits}
     clear = set(hits)
     for bit in range(max((count - 1).bit_length() for count in units.values())):
-        ones = {
-            name: (torch.arange(units[name]) >> bit) % 2 == 1
-            for name in hits
-            if name in clear and (units[name] - 1) >> bit
-        }
+        ones = {name: (numbers[name] >> bit) % 2 == 1 for name in hits if name in clear and (units[name] - 1) >> bit}
         if not ones:
             break
         passes = [probe.taint_units(ones), probe.taint_units({name: ~chosen for name, chosen in ones.items()})]

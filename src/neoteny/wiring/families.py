@@ -25,6 +25,7 @@ from neoteny.wiring.verify import inert
 
 _OF_INPUT = ("weight", "weight_ih", "weight_ih_l0")  # weights whose columns are what their module is given
 _MOST_SPLITS = 8  # more kinds of units than this: not a few layers in one
+_MOST_ROWS = 4  # rows that meet in one feature, on average; beyond it they all mix
 
 
 Check = Callable[[list[UnitGroup]], list[str | None]]  # why each group is wrong; None for one that passes
@@ -50,7 +51,7 @@ class Families:
         decoded = decode(self.probe, {name: self.evidence.bases[name] for family in families for name in family})
         mixed: dict[str, Owners] = {}
         found = [group for family in families for group in self._family_groups(family, decoded, mixed)]
-        self._sort_mixed(mixed)
+        found += self._sort_mixed(mixed)
         kept = self._verified([*spell_out(self.probe.sandbox.model, found), *self._inner_groups()])
         places = {name: place for place, name in enumerate(self.evidence.bases)}
         kept.sort(key=lambda group: (places[group.producers[0].module], group.producers[0].weight))
@@ -164,39 +165,47 @@ class Families:
         if meet:
             mixed[family[0]] = first
             return []
-        return self._split(family, decoded, widths.pop())
+        return self._split(family, decoded, torch.arange(widths.pop())[:, None])
 
-    def _sort_mixed(self, mixed: dict[str, Owners]) -> None:
-        """Rows that meet in pairs (a gated product of two halves) can be declared; rows that all mix cannot."""
+    def _sort_mixed(self, mixed: dict[str, Owners]) -> list[UnitGroup]:
+        """The groups of layers whose rows meet in twos or threes (a gated product); rows that all mix have none."""
         spreads = spread(self.probe, {name: self.evidence.bases[name] for name in mixed})
-        paired: dict[str, UnitGroup] = {}
+        meeting: dict[str, int] = {}
         for name, consumers in mixed.items():
-            units = width_out(self.probe.module(name))
-            sinks = ", ".join(consumers)
             reached = sum(int((owner != -1).sum()) for owner in consumers.values())
-            if spreads[name] * units / max(reached, 1) > 4:
+            rows = spreads[name] * width_out(self.probe.module(name)) / max(reached, 1)
+            if rows > _MOST_ROWS:
                 self.evidence.left_out[name] = (
-                    f"its units mix before they reach {sinks} (attention, softmax, or a matrix product)"
+                    f"its units mix before they reach {', '.join(consumers)} (attention, softmax, or a matrix product)"
                 )
-                continue
-            self.evidence.refuse(
-                name, f"several of its rows meet in one feature of {sinks} (a gated product, a pairing)"
-            )
-            try:
-                ports = [Port(sink).resolve(units // 2, width_in(self.probe.module(sink))) for sink in consumers]
-            except (ValueError, ZeroDivisionError):
-                continue
-            if units % 2 == 0 and not isinstance(self.probe.module(name), RECURRENT):
-                rows = torch.arange(units)[:, None]
-                paired[name] = UnitGroup([Port(name, rows[: units // 2]), Port(name, rows[units // 2 :])], ports)
-        for (name, group), failure in zip(paired.items(), self.check(list(paired.values())), strict=True):
-            if failure is None:
-                half = Port(name, offset=group.units)
-                declared = UnitGroup([name, half], [port.module for port in group.consumers])
-                self.evidence.guesses[name] = declared.declaration()
+            else:
+                meeting[name] = max(2, round(rows))
+        groups: list[UnitGroup] = []
+        for arrange in (_halves, _neighbours):
+            modules = {name: self.probe.module(name) for name in meeting}
+            tables = {
+                name: arrange(width_out(module), meeting[name])
+                for name, module in modules.items()
+                if width_out(module) % meeting[name] == 0 and not isinstance(module, RECURRENT)
+            }
+            decoded = decode(self.probe, {name: self.evidence.bases[name] for name in tables}, tables)
+            for name, owners in decoded.items():
+                if owners is not None and not any(bool((owner == -2).any()) for owner in owners.values()):
+                    groups += self._split([name], {name: owners}, tables[name])
+                    del meeting[name]
+        for name in meeting:
+            sinks = ", ".join(mixed[name])
+            self.evidence.refuse(name, f"several of its rows meet in one feature of {sinks}, in no order that is known")
+        return groups
 
-    def _split(self, family: list[str], decoded: dict[str, Owners], units: int) -> list[UnitGroup]:
-        """One group, or several where the rows of one layer go to different places (a chunk); not verified yet."""
+    def _split(self, family: list[str], decoded: dict[str, Owners], table: Tensor) -> list[UnitGroup]:
+        """One group, or several where the rows of one layer go to different places (a chunk); not verified yet.
+
+        Args:
+            family, decoded: the layers, and the units behind the features that each reaches.
+            table: (units, rows of each) which rows of each layer make a unit.
+        """
+        units = len(table)
         sinks: Owners = {}
         for sink, owner in (item for owners in decoded.values() for item in owners.items()):
             known = sinks.get(sink, torch.full_like(owner, -1))
@@ -223,10 +232,11 @@ class Families:
             }
             consumers = [port for sink, port in ports.items() if self.probe.watched[sink][1] == "boundary"]
             if not consumers:
-                self._settle_idle(family, rows)
+                self._settle_idle(family, table[rows].flatten())
                 continue
             norms = [port for sink, port in ports.items() if self.probe.watched[sink][1] == "norm"]
-            groups.append(UnitGroup([Port(name, rows[:, None]) for name in family], consumers, norms))
+            own = table[rows].split(1, dim=1)
+            groups.append(UnitGroup([Port(name, each) for name in family for each in own], consumers, norms))
         return groups
 
     def _settle_idle(self, family: list[str], rows: Tensor) -> None:
@@ -275,9 +285,20 @@ def group_notes(model: nn.Module, group: UnitGroup) -> list[str]:
         module = model.get_submodule(port.module)
         if couples(module):
             notes.append(
-                f"{type(module).__name__} {port.module} accepted: a reset unit still moves its neighbours there"
+                f"{type(module).__name__} {port.module} couples units: a reset moves the neighbours there by about "
+                "1 / width; nothing else of them changes"
             )
     return notes
+
+
+def _halves(width: int, rows: int) -> Tensor:
+    """(units, rows) Unit i is row i of each half (or third) of a layer, as in `chunk` and `F.glu`."""
+    return torch.arange(width).view(rows, -1).T
+
+
+def _neighbours(width: int, rows: int) -> Tensor:
+    """(units, rows) Each unit is some neighbouring rows."""
+    return torch.arange(width).view(-1, rows)
 
 
 def _mask(port: Port, width: int) -> Tensor:

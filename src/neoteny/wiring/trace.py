@@ -25,7 +25,7 @@ from neoteny.wiring.sandbox import Sandbox, as_plain, few_examples
 from neoteny.wiring.saved import shapes_of
 from neoteny.wiring.wiring import Wiring, WiringError
 
-Norm = Literal["refuse", "accept"]
+Norm = Literal["accept", "strict", "refuse"]
 
 
 def trace(
@@ -34,7 +34,7 @@ def trace(
     *,
     groups: Sequence[UnitGroup] | None = None,
     leave_out: Sequence[str] = (),
-    norm: Norm = "refuse",
+    norm: Norm = "accept",
 ) -> Wiring:
     """The groups of hidden units of a model: who produces each unit, who consumes it, where to read it.
 
@@ -46,8 +46,9 @@ def trace(
             tokenizer returns is one). The first few examples of a large one are used where the model accepts them.
         groups: declare the groups instead of finding them. Each is still checked.
         leave_out: names of layers (or of modules that hold layers) whose units must not become a group.
-        norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm): resetting such a
-            unit still moves its neighbours through the norm's statistics. "refuse" leaves them out.
+        norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm), with a note:
+            parameters of other units stay as they are, but resetting a unit moves its neighbours through the shared
+            statistics, by about 1 / width. "strict" leaves such units out ("refuse" is its former name).
 
     Raises:
         WiringError: some layers could not be understood, or a declared group is wrong.
@@ -91,13 +92,13 @@ def find(
     example: Any,
     *,
     leave_out: Sequence[str] = (),
-    norm: Norm = "refuse",
+    norm: Norm = "accept",
     frozen: bool = True,
 ) -> Wiring:
     """The wiring as of `trace`, with refused layers in it instead of an error; `frozen=False` keeps frozen layers."""
     model = unwrap(model)
-    if norm not in ("refuse", "accept"):
-        raise ValueError(f"norm must be 'refuse' or 'accept'; got {norm!r}.")
+    if norm not in ("accept", "strict", "refuse"):
+        raise ValueError(f"norm must be 'accept' or 'strict'; got {norm!r}.")
     if isinstance(leave_out, str):
         raise TypeError(f"leave_out must be a list of module names; got the string {leave_out!r}.")
     leave_out = [first_name(model, name, "leave_out") for name in leave_out]

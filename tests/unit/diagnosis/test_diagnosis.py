@@ -113,7 +113,7 @@ def test_bad_input_is_refused_by_name(inputs: Tensor) -> None:
         neoteny.diagnose(model, 3)
     with pytest.raises(ValueError, match=r"a float32 tensor of shape \(300, 9\)"):
         neoteny.diagnose(model, inputs[:, :9])
-    with pytest.raises(ValueError, match="norm must be 'refuse' or 'accept'"):
+    with pytest.raises(ValueError, match="norm must be 'accept' or 'strict'"):
         neoteny.diagnose(model, inputs, norm="maybe")  # pyright: ignore
     with pytest.raises(ValueError, match="found none"):
         neoteny.diagnose(nn.Linear(10, 2), inputs)

@@ -102,7 +102,7 @@ def test_frozen_layers_count(inputs: Tensor) -> None:
 def test_layer_norm_is_accepted_unless_refused(inputs: Tensor) -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.LayerNorm(20), nn.ReLU(), nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 2))
     assert [layer.name for layer in neoteny.diagnose(model, inputs).layers] == ["0", "3"]
-    found = neoteny.diagnose(model, inputs, norm="refuse")
+    found = neoteny.diagnose(model, inputs, norm="strict")
     assert [layer.name for layer in found.layers] == ["3"]
     assert "LayerNorm" in found.left_out["0"]
 

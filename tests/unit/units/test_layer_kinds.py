@@ -170,3 +170,48 @@ def test_three_kinds_in_one_generator() -> None:
         ("3", 4, ["5"]),
         ("5", 6, ["7"]),
     ]
+
+
+def test_a_gated_unit_is_two_rows_of_one_layer() -> None:
+    model = nn.Sequential(nn.Linear(4, 12), nn.GLU(), nn.Linear(6, 3))
+    x = torch.randn(16, 4) + 0.5
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    before: dict[str, Tensor] = {}
+    plastic = train_until_replaced(model, x, optimizer, before=lambda: before.update(tensors_of(model, optimizer)))
+    after, units = tensors_of(model, optimizer), chosen_units(plastic)["0"]
+    rows = torch.zeros(12, dtype=torch.bool)
+    rows[[*units, *(unit + 6 for unit in units)]] = True
+    for key, value in after.items():
+        if key.startswith("0."):
+            assert torch.equal(value[~rows], before[key][~rows]), key
+            assert (value[rows] != before[key][rows]).all(), key
+            assert key == "0.weight" or not value[rows].any(), key
+    assert len(after["0.weight"][rows].unique()) == 4 * 2 * len(units)  # both rows are drawn, not one twice
+    assert not after["2.weight"][:, units].any()
+    kept = [unit for unit in range(6) if unit not in units]
+    assert torch.equal(after["2.weight"][:, kept], before["2.weight"][:, kept])
+    still = nn.Sequential(nn.Linear(4, 12), nn.GLU(), nn.Linear(6, 3))
+    (expected,) = outputs_of(still, x)
+    train_until_replaced(still, x, torch.optim.SGD(still.parameters(), lr=0.0))
+    torch.testing.assert_close(outputs_of(still, x)[0].mean(0), expected.mean(0), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm, lambda width: nn.GroupNorm(2, width), nn.RMSNorm])
+def test_behind_a_coupling_norm_neighbours_keep_their_parameters_and_move_little(
+    norm: Callable[[int], nn.Module],
+) -> None:
+    moved = []
+    for width in (16, 256):
+        model = nn.Sequential(nn.Linear(8, width), norm(width), nn.ReLU(), nn.Linear(width, 3))
+        x, still = torch.randn(32, 8), torch.optim.SGD(model.parameters(), lr=0.0)
+        before, hidden = tensors_of(model, still), model[:3](x).detach()
+        plastic = train_until_replaced(model, x, still, rate=1.4 / width)
+        (unit,) = chosen_units(plastic)["0"]
+        assert "norms that couple units, 1: a reset moves the neighbours" in str(plastic)
+        assert not model.get_parameter("3.weight")[:, unit].any()
+        others = torch.arange(width) != unit
+        for name in ("0.weight", "0.bias", "1.weight"):
+            assert torch.equal(model.get_parameter(name)[others], before[name][others]), name
+        assert torch.equal(model.get_parameter("3.weight")[:, others], before["3.weight"][:, others])
+        moved.append((model[:3](x) - hidden)[:, others].abs().mean().item())
+    assert 0 < moved[1] < moved[0] / 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -30,6 +32,10 @@ from support.wiring_models import (
 
 def maps(group: UnitGroup) -> dict[str, list[list[int]]]:
     return {port.module: features_of(port).tolist() for port in group.consumers}
+
+
+def rows_of(group: UnitGroup) -> list[list[int]]:
+    return [features_of(port).flatten().tolist() for port in group.producers]
 
 
 def run(units: int, repeat: int = 1, start: int = 0) -> list[list[int]]:
@@ -124,14 +130,18 @@ def test_batch_norm_before_and_after_the_activation() -> None:
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(6), nn.RMSNorm(6), nn.GroupNorm(2, 6), nn.GroupNorm(1, 6)])
-def test_coupling_norms_are_left_out_unless_accepted(norm: nn.Module) -> None:
+def test_coupling_norms_are_included_with_a_note_unless_strict(norm: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 6), nn.ReLU(), norm, nn.Linear(6, 2))
     wiring = checked(model, torch.randn(3, 4))
-    assert outline(wiring) == [(["0"], [], ["2"], "2")]
-    assert 'norm="accept"' in wiring.left_out["2"]
-    wiring = checked(model, torch.randn(3, 4), norm="accept")
-    assert outline(wiring)[1] == (["2"], ["4"], ["5"], "4")
-    assert "accepted" in str(wiring)
+    assert outline(wiring) == [(["0"], [], ["2"], "2"), (["2"], ["4"], ["5"], "4")]
+    assert "4 couples units" in str(wiring)
+    assert outline(trace(model, torch.randn(3, 4), norm="accept")) == outline(wiring)
+    before = nn.Sequential(nn.Linear(4, 6), norm, nn.ReLU(), nn.Linear(6, 2))
+    assert outline(checked(before, torch.randn(3, 4))) == [(["0"], ["1"], ["3"], "3")]
+    for word in ("strict", "refuse"):
+        wiring = checked(model, torch.randn(3, 4), norm=word)
+        assert outline(wiring) == [(["0"], [], ["2"], "2")]
+        assert 'norm="accept"' in wiring.left_out["2"]
 
 
 def test_norms_that_keep_units_apart_are_included() -> None:
@@ -197,15 +207,33 @@ def test_hand_written_pre_norm_blocks() -> None:
 def test_gated_products() -> None:
     wiring = checked(SwiGLU(), torch.randn(3, 4))
     assert outline(wiring) == [(["gate", "up"], [], ["down"], "down")]
-    with pytest.raises(WiringError, match="offset=6") as caught:
-        trace(Gated(), torch.randn(3, 4))
     declared = UnitGroup(["fc", Port("fc", offset=6)], ["head"])
-    assert declared.declaration() in str(caught.value)
-    wiring = checked(Gated(), torch.randn(3, 4), groups=[declared])
-    assert [features_of(port).flatten().tolist() for port in wiring.groups[0].producers] == [
-        list(range(6)),
-        list(range(6, 12)),
-    ]
+    for wiring in (checked(Gated(), torch.randn(3, 4)), checked(Gated(), torch.randn(3, 4), groups=[declared])):
+        assert rows_of(wiring.groups[0]) == [list(range(6)), list(range(6, 12))]
+        assert maps(wiring.groups[0]) == {"head": run(6)}
+
+
+def test_rows_of_one_layer_that_meet_in_one_feature() -> None:
+    class Met(nn.Module):
+        def __init__(self, meet: Callable[[Tensor], Tensor]) -> None:
+            super().__init__()
+            self.fc, self.norm, self.head, self.meet = nn.Linear(4, 12), nn.BatchNorm1d(12), nn.Linear(6, 2), meet
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(F.pad(self.meet(self.norm(self.fc(x))), (0, 6))[:, :6])
+
+    fused = Met(lambda x: F.silu(x.chunk(2, 1)[0]) * x.chunk(2, 1)[1])
+    wiring = checked(fused, torch.randn(3, 4))
+    assert rows_of(wiring.groups[0]) == [list(range(6)), list(range(6, 12))]
+    assert features_of(wiring.groups[0].norms[0]).tolist() == [[unit, unit + 6] for unit in range(6)]
+    maxout = checked(Met(lambda x: x.unflatten(1, (6, 2)).amax(2)), torch.randn(3, 4))
+    assert rows_of(maxout.groups[0]) == [list(range(0, 12, 2)), list(range(1, 12, 2))]
+    three = checked(Met(lambda x: x.unflatten(1, (3, 4)).amax(1)), torch.randn(3, 4))
+    assert rows_of(three.groups[0]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    with pytest.raises(WiringError, match="meet in one feature of head, in no order"):
+        trace(Met(lambda x: x[:, :6] * x[:, 6:][:, order]), torch.randn(3, 4))
+    assert "mix before they reach" in find(Met(lambda x: x.softmax(1)[:, :6]), torch.randn(3, 4)).left_out["fc"]
 
 
 def test_rows_of_one_layer_that_go_to_different_places() -> None:

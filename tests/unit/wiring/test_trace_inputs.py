@@ -88,7 +88,7 @@ def test_a_declared_norm_is_read_in_the_right_place_and_noted() -> None:
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.LayerNorm(6), nn.Linear(6, 2))
     wiring = checked(model, torch.randn(3, 4), groups=[UnitGroup("0", "3", "2")])
     assert wiring.groups[0].read == "2"
-    assert "accepted" in wiring.groups[0].notes[0]
+    assert "couples units" in wiring.groups[0].notes[0]
     with pytest.raises(WiringError, match="still move"):
         trace(model, torch.randn(3, 4), groups=[UnitGroup("0", "3")])
 

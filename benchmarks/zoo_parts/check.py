@@ -19,11 +19,12 @@ import functools
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from zoo_parts.layouts import Model, Regions, key_of, mean_output
 
 MEAN_TOLERANCE = 1e-4
 """Of the size of the pre-activations, in float64 arithmetic on float32 weights."""
@@ -31,11 +32,8 @@ MEAN_TOLERANCE = 1e-4
 SPREAD_SLACK = 0.02
 """Relative; five standard errors of both estimates come on top."""
 
-_FRESH_NORM = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
-
-
-class UnknownLayoutError(TypeError):
-    """A kind of module whose rows and columns this file does not know."""
+_SEEN = ("weight", "weight_ih_l0", "weight_ih")
+"""Weights that multiply what their module is given; the others of a recurrent layer meet its states."""
 
 
 def same_bits(one: Tensor, other: Tensor) -> Tensor:
@@ -43,137 +41,14 @@ def same_bits(one: Tensor, other: Tensor) -> Tensor:
     return (one == other) | ((one != one) & (other != other))
 
 
-def rows_of(module: nn.Module, features: Iterable[int]) -> dict[str, Tensor]:
-    """For each of a producer's tensors, where the incoming weights (or biases) of these outputs are."""
-    chosen = torch.tensor(sorted(features))
-    weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
-    mask = torch.zeros(weight.shape, dtype=torch.bool)
-    if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-        mask[chosen] = True
-    else:
-        raise UnknownLayoutError(f"the rows of a {type(module).__name__}")
-    found = {"weight": mask}
-    if module.bias is not None:
-        found["bias"] = torch.zeros(module.bias.shape, dtype=torch.bool)
-        found["bias"][chosen] = True
-    return found
-
-
-def columns_of(module: nn.Module, features: Iterable[int]) -> Tensor:
-    """Where in a consumer's weight the outgoing weights of these inputs are."""
-    weight: Tensor = module.weight  # pyright: ignore[reportAssignmentType]
-    mask = torch.zeros(weight.shape, dtype=torch.bool)
-    if isinstance(module, nn.Linear):
-        mask[:, sorted(features)] = True
-    elif isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-        inputs, outputs = module.in_channels // module.groups, module.out_channels // module.groups
-        for feature in features:
-            block, place = divmod(feature, inputs)
-            mask[block * outputs : (block + 1) * outputs, place] = True
-    else:
-        raise UnknownLayoutError(f"the columns of a {type(module).__name__}")
-    return mask
-
-
-def mean_output(module: nn.Module, inputs: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
-    """The mean of each output of a consumer over examples and positions, with these weights, in float64."""
-    weight, bias = weight.detach().double(), bias.detach().double()
-    means = []
-    for each in inputs:
-        values = each.double()
-        if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-            outputs = module._conv_forward(values, weight, bias)
-            axis = outputs.dim() - 1 - len(module.kernel_size)
-            mean = outputs.movedim(axis, -1).reshape(-1, outputs.shape[axis]).mean(0)
-        else:
-            mean = values.reshape(-1, values.shape[-1]).mean(0) @ weight.T + bias
-        means.append(mean * each.numel())
-    return torch.stack(means).sum(0) / sum(each.numel() for each in inputs)
-
-
-@dataclass
-class Regions:
-    """What belongs to some units, in every tensor of the model: masks by the tensor's name."""
-
-    outgoing: dict[str, Tensor] = field(default_factory=dict)
-    incoming: dict[str, Tensor] = field(default_factory=dict)
-    fixed: dict[str, tuple[Tensor, float]] = field(default_factory=dict)
-    compensated: dict[str, Tensor] = field(default_factory=dict)
-
-    def changed(self, name: str, shape: torch.Size) -> Tensor:
-        """Where a tensor's elements belong to the units."""
-        mask = torch.zeros(shape, dtype=torch.bool)
-        for some in (self.outgoing, self.incoming):
-            if name in some:
-                mask |= some[name]
-        return mask | self.fixed[name][0] if name in self.fixed else mask
-
-
-class Model:
-    """A model with the names of its tensors; one that is used under two names has one."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.module = model
-        self.modules = dict(model.named_modules())
-        self.parameters = dict(model.named_parameters())
-        self.tensors: dict[str, Tensor] = {**self.parameters, **dict(model.named_buffers())}
-        self._names = {id(value): name for name, value in self.tensors.items()}
-
-    def name_of(self, tensor: Any) -> str:
-        """The name of a parameter or buffer."""
-        return self._names[id(tensor)]
-
-    def regions(self, chosen: dict[Any, list[int]]) -> Regions:
-        """What belongs to the chosen units of each group."""
-        found = Regions()
-        for group, units in chosen.items():
-            for port in group.producers:
-                module = self.modules[port.module]
-                for key, mask in rows_of(module, _features(port, units)).items():
-                    name = self.name_of(getattr(module, key))
-                    if key == "bias":
-                        _join_fixed(found.fixed, name, mask, 0.0)
-                    else:
-                        _join(found.incoming, name, mask)
-            for port in group.norms:
-                module = self.modules[port.module]
-                for key, value in _FRESH_NORM.items():
-                    tensor = getattr(module, key, None)
-                    if tensor is not None:
-                        mask = torch.zeros(tensor.numel(), dtype=torch.bool)
-                        mask[_features(port, units)] = True
-                        _join_fixed(found.fixed, self.name_of(tensor), mask.view(tensor.shape), value)
-            for port in group.consumers:
-                module = self.modules[port.module]
-                _join(found.outgoing, self.name_of(module.weight), columns_of(module, _features(port, units)))
-                if module.bias is not None:
-                    name = self.name_of(module.bias)
-                    whole = torch.ones(self.tensors[name].shape, dtype=torch.bool)
-                    _join(found.compensated, name, whole)
-        return found
-
-
-def _features(port: Any, units: list[int]) -> list[int]:
-    return [int(feature) for unit in units for feature in port.features[unit]]
-
-
-def _join(masks: dict[str, Tensor], name: str, mask: Tensor) -> None:
-    masks[name] = masks[name] | mask if name in masks else mask
-
-
-def _join_fixed(masks: dict[str, tuple[Tensor, float]], name: str, mask: Tensor, value: float) -> None:
-    masks[name] = (masks[name][0] | mask if name in masks else mask, value)
-
-
 def spreads(model: Model, groups: Iterable[Any]) -> dict[tuple[str, str], tuple[float, int]]:
     """The standard deviation of each group's incoming weights, by group and producer, with their number."""
     found: dict[tuple[str, str], tuple[float, int]] = {}
     for group in groups:
         for port in group.producers:
-            module = model.modules[port.module]
-            mask = rows_of(module, _features(port, list(range(group.units))))["weight"]
-            values = module.weight.detach()[mask].double()  # pyright: ignore[reportIndexIssue, reportCallIssue]
-            found[group.name, port.module] = (float(values.std()), values.numel())
+            name = model.weight_of(port)
+            values = model.tensors[name].detach()[model.rows(port, list(range(group.units)))].double()
+            found[group.name, name] = (float(values.std()), values.numel())
     return found
 
 
@@ -230,6 +105,12 @@ class Tick:
         self._model, self._plastic, self._optimizer = model, plastic, optimizer
         self._fresh, self._inputs = fresh, inputs
         self._before = {name: value.detach().clone() for name, value in model.tensors.items()}
+        self._weights = {
+            port.module: getattr(model.modules[port.module], key_of(port)).detach().clone()
+            for group in plastic.wiring.groups
+            for port in group.consumers
+            if key_of(port) in _SEEN
+        }
         self._state = self._copy_state()
         self._counts = dict(plastic.replaced)
         self._random = torch.get_rng_state()
@@ -275,6 +156,8 @@ class Tick:
                 columns = regions.outgoing[name]
                 if name in regions.incoming:
                     columns = columns & ~regions.incoming[name]
+                if name in regions.own:
+                    columns = columns | regions.own[name]
                 if bool((after[columns] != 0).any()):
                     found.append(f"{name}: {int((after[columns] != 0).sum())} outgoing weights are not zero")
             if name in regions.fixed:
@@ -293,15 +176,14 @@ class Tick:
         found = []
         for group, units in chosen.items():
             for port in group.producers:
-                module = self._model.modules[port.module]
-                name = self._model.name_of(module.weight)
-                mask = rows_of(module, _features(port, units))["weight"]
+                name = self._model.weight_of(port)
+                mask = self._model.rows(port, units)
                 if name in regions.outgoing:
                     mask = mask & ~regions.outgoing[name]
                 values = self._model.tensors[name].detach()[mask].double()
                 if values.numel() < 2:
                     continue
-                spread, number = self._fresh[group.name, port.module]
+                spread, number = self._fresh[group.name, name]
                 error = SPREAD_SLACK + 5 * (1 / math.sqrt(2 * values.numel()) + 1 / math.sqrt(2 * number))
                 if abs(float(values.std()) - spread) > error * spread + 1e-12:
                     found.append(f"{name}: new weights spread {float(values.std()):.4g}, a new model's {spread:.4g}")
@@ -310,13 +192,13 @@ class Tick:
     def _means(self, chosen: dict[Any, list[int]], regions: Regions) -> list[str]:
         """The consumers' mean pre-activations, where their unit was not replaced itself."""
         found = []
-        for consumer in {port.module: None for group in chosen for port in group.consumers}:
-            module, inputs = self._model.modules[consumer], self._inputs.get(consumer)
-            if module.bias is None or not inputs:
+        ports = {port.module: port for group in chosen for port in group.consumers if key_of(port) in _SEEN}
+        for consumer, port in ports.items():
+            module, inputs, bias = self._model.modules[consumer], self._inputs.get(consumer), self._model.bias_of(port)
+            if bias is None or not inputs:
                 continue
-            weight, bias = self._model.name_of(module.weight), self._model.name_of(module.bias)
-            now = self._model.tensors[weight]
-            before = mean_output(module, inputs, self._before[weight], self._before[bias])
+            now = getattr(module, key_of(port))
+            before = mean_output(module, inputs, self._weights[consumer], self._before[bias])
             after = mean_output(module, inputs, now, self._model.tensors[bias])
             without = mean_output(module, inputs, now, self._before[bias])
             old = torch.ones(before.shape, dtype=torch.bool)

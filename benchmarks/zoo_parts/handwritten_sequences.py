@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from zoo_parts.entry import Entry
 
@@ -89,13 +90,13 @@ class EncoderClassifier(nn.Module):
 
 
 class TemporalBlock(nn.Module):
-    """Two dilated causal convolutions with a residual connection."""
+    """Two dilated causal convolutions, weight-normed, with a residual connection."""
 
     def __init__(self, inputs: int, outputs: int, dilation: int) -> None:
         super().__init__()
         self.pad = 2 * dilation
-        self.one = nn.Conv1d(inputs, outputs, 3, dilation=dilation)
-        self.two = nn.Conv1d(outputs, outputs, 3, dilation=dilation)
+        self.one = weight_norm(nn.Conv1d(inputs, outputs, 3, dilation=dilation))
+        self.two = weight_norm(nn.Conv1d(outputs, outputs, 3, dilation=dilation))
         self.skip = nn.Conv1d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import nn
 import neoteny
 from zoo_parts import check
 from zoo_parts.entry import Entry, call
+from zoo_parts.layouts import Model
 
 RATE, MATURITY = 0.25, 1
 TICKS = 8
@@ -104,11 +105,12 @@ def _measure(row: Row, entry: Entry, overhead: bool) -> None:
     if plastic is None:
         return
     assert plastic.wiring is not None
+    names = dict(model.named_modules())
     for reason in plastic.wiring.left_out.values():
-        kind = reason.partition(":")[0]
+        kind = " ".join("..." if word.strip(",") in names else word for word in reason.partition(":")[0].split())
         row.left_out[kind] = row.left_out.get(kind, 0) + 1
     row.groups, row.units = len(plastic.wiring), sum(group.units for group in plastic.wiring)
-    known = check.Model(model)
+    known = Model(model)
     row.covered = check.covered_share(known, plastic.wiring.groups)
     _check(row, entry, known, plastic, optimizer, example)
     if plain is not None:
@@ -146,7 +148,7 @@ def _attach(row: Row, model: nn.Module, optimizer: Any, method: Any, example: An
     return plastic
 
 
-def _check(row: Row, entry: Entry, model: check.Model, plastic: Any, optimizer: Any, example: Any) -> None:
+def _check(row: Row, entry: Entry, model: Model, plastic: Any, optimizer: Any, example: Any) -> None:
     """Train until every group had a unit replaced, and look at each such tick."""
     groups = plastic.wiring.groups
     fresh = check.spreads(model, groups)

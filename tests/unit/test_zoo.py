@@ -92,7 +92,7 @@ def test_the_check_sees_a_broken_promise(zoo: Any, damage: Callable[[Any, Any], 
     method = neoteny.ContinualBackprop(0.25, maturity_threshold=0, decay_rate=0.0)
     plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(1, 20))
     assert plastic.wiring is not None
-    seen = check.Model(model)
+    seen = zoo("layouts").Model(model)
     fresh = check.spreads(seen, plastic.wiring.groups)
     with check.consumer_inputs(seen, plastic.wiring.groups) as inputs:
         model(torch.randn(16, 20)).square().mean().backward()

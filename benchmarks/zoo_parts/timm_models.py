@@ -52,6 +52,6 @@ ENTRIES = [
     model("tresnet_m"),
     model("twins_svt_small", 64, img_size=64),
     model("visformer_tiny", 64, img_size=64),
-    model("volo_d1_224", 64, "4 blocks", img_size=64, layers=(1, 1, 1, 1)),
+    model("volo_d1_224", 64, img_size=64),
     model("xcit_nano_12_p16_224", 64, img_size=64),
 ]

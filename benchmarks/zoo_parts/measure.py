@@ -179,7 +179,7 @@ def train(entry: Entry, model: nn.Module, optimizer: Any, example: Any) -> None:
 
 
 def _overhead(entry: Entry, plain: nn.Module, attached: tuple[Any, Any, Any], example: Any) -> tuple[float, float]:
-    """Seconds of a plain update, and how many times as long one with a tick takes.
+    """CPU seconds of a plain update, and how many times as long one with a tick takes.
 
     Both train in turns; the fastest block of each counts, because other work on the machine only adds time.
     """
@@ -193,15 +193,15 @@ def _overhead(entry: Entry, plain: nn.Module, attached: tuple[Any, Any, Any], ex
         attached[2].step()
 
     without()
-    start = time.perf_counter()
+    start = time.process_time()
     without()
-    updates = max(1, min(50, round(0.15 / (time.perf_counter() - start))))
+    updates = max(1, min(50, round(0.15 / max(1e-3, time.process_time() - start))))
     with_tick()
     times: dict[Any, list[float]] = {without: [], with_tick: []}
     for block in range(4):
         for side in (without, with_tick) if block % 2 else (with_tick, without):
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(updates):
                 side()
-            times[side].append((time.perf_counter() - start) / updates)
+            times[side].append((time.process_time() - start) / updates)
     return min(times[without]), min(times[with_tick]) / min(times[without])

@@ -16,6 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from neoteny.layers import recurrent
+from neoteny.layers.overridden import acts_as_its_base
 from neoteny.layers.parametrized import why_unwritable
 from neoteny.layers.recurrent import RECURRENT, is_recurrent
 
@@ -40,12 +41,13 @@ TRANSPARENT = (nn.PReLU, nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Paramet
 def kind_of(module: nn.Module) -> Kind:
     """How tracing treats a module: a boundary stops the probe, a norm passes it on, an opaque module is closed.
 
-    A subclass that overrides `forward` no longer says what its rows and columns mean, so it is opaque.
+    A subclass that overrides `forward` no longer says what its rows and columns mean, so it is opaque, unless a trial
+    shows it.
     """
     if isinstance(module, (*BOUNDARIES, *NORMS)):
         methods = [type(module).forward, getattr(type(module), "_conv_forward", type(module).forward)]
         stock = all(method.__module__.startswith("torch.nn.modules") for method in methods)
-        if not stock or "forward" in module.__dict__:
+        if "forward" in module.__dict__ or not (stock or acts_as_its_base(module)):
             return "opaque"
         return "boundary" if isinstance(module, BOUNDARIES) else "norm"
     if is_input_first_linear(module):

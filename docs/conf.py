@@ -77,6 +77,7 @@ _VERBATIM = re.compile(
     )""",
     re.MULTILINE | re.VERBOSE,
 )
+_SEVERAL_NAMES = re.compile(r"^([ ]+\w+(?:, \w+)+)(?=: )", re.MULTILINE)
 _MARKUP = re.compile(r"\*\w[^*\n]*\w\*|[*|]|(?<=\w)_(?!\w)")
 
 
@@ -105,6 +106,7 @@ def read_docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, 
 
 
 def _as_rst(text: str) -> str:
+    text = _SEVERAL_NAMES.sub(lambda found: found[0].replace(", ", ","), text)  # "a b" would be type and name
     done, start = [], 0
     for found in _CODE_OR_FORMULA.finditer(text):
         done.append(_escape(text[start : found.start()]))

@@ -32,6 +32,7 @@ def conf() -> ModuleType:
         ("`code that is\n  wrapped` and `f`s", "`code that is wrapped` and `f`\\ s"),
         ("    >>> a = 2 * b  # |c|\n    4\n\n2 * 3", "    >>> a = 2 * b  # |c|\n    4\n\n2 \\* 3"),
         (".. math::\n    a * |b|\n\n2 * 3", ".. math::\n    a * |b|\n\n2 \\* 3"),
+        ("Args:\n    low, high: the band, y: too", "Args:\n    low,high: the band, y: too"),
         ("===  ===\na    *b\n===  ===\n\n2 * 3", "===  ===\na    *b\n===  ===\n\n2 \\* 3"),
     ],
 )

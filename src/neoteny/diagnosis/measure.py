@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from neoteny import metrics
 from neoteny.diagnosis.result import LayerDiagnosis
 from neoteny.layers.groups import UnitGroup
+from neoteny.layers.kinds import input_first
 from neoteny.metrics.gram import ranks_by_gram
 from neoteny.wiring.read_point import by_unit, read_at
 from neoteny.wiring.sandbox import Sandbox
@@ -189,8 +190,10 @@ def _layer_numbers(model: nn.Module, group: UnitGroup, layer: _Layer, quickly: b
 
 def incoming_magnitude(model: nn.Module, group: UnitGroup) -> float:
     """Mean absolute incoming weight of a group's units."""
-    incoming = [
-        cast(Tensor, model.get_submodule(port.module).weight)[cast(Tensor, port.features).flatten()]
-        for port in group.producers
-    ]
+    incoming: list[Tensor] = []
+    for port in group.producers:
+        module = model.get_submodule(port.module)
+        weight = cast(Tensor, module.weight)
+        rows = weight.transpose(0, 1) if input_first(module) else weight
+        incoming.append(rows[cast(Tensor, port.features).flatten()])
     return float(metrics.weight_magnitude(incoming))

@@ -117,7 +117,7 @@ def test_bad_input_is_refused_by_name(inputs: Tensor) -> None:
         neoteny.diagnose(model, inputs, norm="maybe")  # pyright: ignore
     with pytest.raises(ValueError, match="found none"):
         neoteny.diagnose(nn.Linear(10, 2), inputs)
-    with pytest.raises(ValueError, match="has no Linear"):
+    with pytest.raises(ValueError, match="has no linear layer"):
         neoteny.diagnose(nn.ReLU(), inputs)
 
 

@@ -167,3 +167,12 @@ def test_the_control_of_a_trained_batch_norm_has_seen_the_inputs() -> None:
         assert before.fresh is not None
         assert before.fresh.effective_rank < layer.fresh.effective_rank  # not settled: its model's are not either
     assert not any(sentence.startswith("Consider") for sentence in (*untrained.verdict, *found.verdict))
+
+
+def test_the_incoming_weights_of_a_transposed_convolution_lie_along_its_second_axis() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.ConvTranspose2d(3, 8, 2, stride=2), nn.ReLU(), nn.Conv2d(8, 2, 1))
+    found = neoteny.diagnose(model, torch.randn(4, 3, 5, 5))
+    weight = model[0].weight
+    assert isinstance(weight, Tensor)
+    assert found.layers[0].weight_magnitude == pytest.approx(weight.abs().double().mean().item())

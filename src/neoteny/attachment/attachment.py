@@ -34,7 +34,7 @@ from neoteny.units.bind import bind_groups, find_groups, producers_of
 from neoteny.units.laws import Laws, choose_laws
 from neoteny.units.view import LiveGroup, read_modules
 from neoteny.wiring.modules import unwrap
-from neoteny.wiring.trace import Norm
+from neoteny.wiring.trace import LeaveOut, Norm
 from neoteny.wiring.wiring import Wiring
 
 Loss = Callable[[Any, Any], Tensor]
@@ -51,7 +51,7 @@ def attach(
     seed: int | None = None,
     auto: bool = False,
     groups: Sequence[UnitGroup] | None = None,
-    leave_out: Sequence[str] = (),
+    leave_out: LeaveOut = (),
     norm: Norm = "accept",
     init: Declared | None = None,
     trained: bool = False,
@@ -65,12 +65,13 @@ def attach(
             and AdamW for the rest): an update is then one step of each. Wrappers of accelerate and Lightning are
             looked through. An earlier attachment of these parameters to another optimizer is detached.
         methods: `ContinualBackprop(...)`, `L2(...)`, ...; they act in this order.
-        example: a batch the model accepts: a tensor, a tuple of arguments or a dict of keyword arguments. Needed by
-            methods that act on units.
+        example: a batch the model accepts: a tensor, a tuple of arguments or a dict of keyword arguments; a list holds
+            several such calls, which together reach every layer that training uses. Needed by methods that act on
+            units.
         seed: of every draw; without it one is drawn from torch's generator, so `torch.manual_seed` reproduces.
         auto: tick from the optimizer's post-step hook; `plastic.step()` is then not to be called.
-        groups: the unit groups, declared instead of traced.
-        leave_out: producers that shall not become groups.
+        groups: declared unit groups, in addition to the traced ones; they win where both have the same rows or columns.
+        leave_out: producers that shall not become groups; "others" for all that are in no declared group.
         norm: "strict" leaves out units behind a norm that couples them (LayerNorm, GroupNorm); see `trace`.
         init: the initial distribution of new units, for all layers or by producer name. By default the model's
             `initial_distributions` if it has them, else what each layer's weights look drawn from; `print(plastic)`
@@ -119,7 +120,7 @@ def attach(
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
-    retrace = functools.partial(_trace_again, inner, groups, tuple(leave_out), norm)
+    retrace = functools.partial(_trace_again, inner, groups, leave_out, norm)
     made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained)
     for each in earlier:
         each.detach()
@@ -309,7 +310,8 @@ class Attachment:
         return Copied(self.state_dict())
 
     def _record(self) -> Recorder:
-        recorder = Recorder(self._model, self._chain.reads(), self._chain.reads_gradients())
+        uncalled = () if self.wiring is None else self.wiring.uncalled
+        recorder = Recorder(self._model, self._chain.reads(), self._chain.reads_gradients(), uncalled)
         self.view.activations = recorder.inputs
         self.view.input_gradients = recorder.gradients
         return recorder
@@ -367,6 +369,6 @@ def detach(model: nn.Module) -> None:
 
 
 def _trace_again(
-    model: nn.Module, groups: Sequence[UnitGroup] | None, leave_out: Sequence[str], norm: Norm, example: Any
+    model: nn.Module, groups: Sequence[UnitGroup] | None, leave_out: LeaveOut, norm: Norm, example: Any
 ) -> Wiring:
     return find_groups("refresh", model, example, groups, leave_out, norm)

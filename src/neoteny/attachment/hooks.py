@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neoteny.attachment.reading import InputHook, ReadingHook
+from neoteny.attachment.reading import CallHook, InputHook, ReadingHook
 from neoteny.attachment.sequences import SequenceHook, sources_by_module
+from neoteny.text import compact
 
 
 def refuse_called(model: nn.Module) -> None:
@@ -84,9 +85,16 @@ class Recorder:
         model: the module that holds the others.
         names: which modules' inputs to keep.
         with_gradient: for which modules to keep the gradient of the loss with respect to their input, too.
+        uncalled: modules that no example reached; a tick after one of them has run is refused.
     """
 
-    def __init__(self, model: nn.Module, names: Iterable[str], with_gradient: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Iterable[str],
+        with_gradient: Iterable[str] = (),
+        uncalled: Iterable[str] = (),
+    ) -> None:
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
         self.gradients: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(with_gradient)}
         modules = dict(model.named_modules())
@@ -102,6 +110,8 @@ class Recorder:
             hook = SequenceHook(model, kept)
             self._hooks.append(hook)
             self._handles.append(modules[name].register_forward_hook(hook, with_kwargs=True))
+        self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
+        self._handles += [modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()]
 
     def clear(self) -> None:
         """Forget what was kept."""
@@ -113,12 +123,13 @@ class Recorder:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Passes in here leave no trace."""
-        for hook in self._hooks:
+        hooks = [*self._hooks, *self._unknown.values()]
+        for hook in hooks:
             hook.paused = True
         try:
             yield
         finally:
-            for hook in self._hooks:
+            for hook in hooks:
                 hook.paused = False
 
     def has_inputs(self) -> bool:
@@ -139,11 +150,20 @@ class Recorder:
                 del kept[:-1]
 
     def check(self) -> None:
-        """Refuse a tick for which nothing was recorded.
+        """Refuse a tick for which nothing was recorded, or after a layer has run whose place is not known.
 
         Raises:
             ValueError: says the likely reasons.
         """
+        ran = [name for name, hook in self._unknown.items() if hook.called]
+        if ran:
+            raise ValueError(
+                f"Training has called {compact(ran)}, which no example had reached, so it is not known which units "
+                "feed it: a reset would leave its weights as they are. Nothing is reset at this update. Trace the "
+                "model with a call that reaches it, plastic.refresh(example=[call, another]), and pass the same list "
+                "to neoteny.attach from the start: units replaced so far have kept their weights there. If another "
+                "adapter was chosen, attach again."
+            )
         if not self.has_inputs():
             raise ValueError(
                 "The optimizer made an update, but no activations were recorded since the last one. Either the "

@@ -65,6 +65,16 @@ class InputHook(ReadingHook):
             value.register_hook(self.gradients.append)
 
 
+class CallHook(ReadingHook):
+    """Forward pre-hook that notes that a module ran in a training pass."""
+
+    called = False
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if not self.paused and self.model.training and torch.is_grad_enabled():
+            self.called = True
+
+
 class Inert:
     """What a hook becomes in a copied or pickled model: nobody ticks there, so it must not keep anything."""
 

@@ -114,6 +114,7 @@ def _check_examples(inputs: Any) -> None:
 def find_units(model: nn.Module, inputs: Any, norm: Norm) -> tuple[Wiring, Any]:
     """The unit groups, and the batch they were found with: a few examples, or all where few are not enough."""
     wiring: Wiring | None = None
+    inputs = (inputs,) if isinstance(inputs, list) else inputs  # a list of inputs is one argument here
     example = few_examples(inputs)
     if example is not inputs:
         try:

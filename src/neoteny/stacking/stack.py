@@ -28,7 +28,7 @@ from neoteny.stacking.forward import ChainForward, VmapForward, is_chain, named_
 from neoteny.stacking.stack_view import StackView
 from neoteny.units.bind import bind_groups, check_initial, find_groups, plain_groups
 from neoteny.units.view import LiveGroup
-from neoteny.wiring.trace import Norm
+from neoteny.wiring.trace import LeaveOut, Norm
 from neoteny.wiring.wiring import Wiring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -48,7 +48,7 @@ def stack(
     example: Any = None,
     seeds: Sequence[int] | None = None,
     groups: Sequence[UnitGroup] | None = None,
-    leave_out: Sequence[str] = (),
+    leave_out: LeaveOut = (),
     norm: Norm = "accept",
     init: Declared | None = None,
     trained: bool = False,

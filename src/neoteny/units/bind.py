@@ -13,7 +13,7 @@ from neoteny.layers.groups import UnitGroup
 from neoteny.layers.parametrized import computed_from
 from neoteny.units.laws import check_declared
 from neoteny.units.view import LiveGroup
-from neoteny.wiring.trace import Norm, trace
+from neoteny.wiring.trace import LeaveOut, Norm, trace
 from neoteny.wiring.wiring import Wiring
 
 
@@ -22,7 +22,7 @@ def find_groups(
     model: nn.Module,
     example: Any,
     groups: Sequence[UnitGroup] | None,
-    leave_out: Sequence[str],
+    leave_out: LeaveOut,
     norm: Norm,
     wiring: Wiring | None = None,
 ) -> Wiring:

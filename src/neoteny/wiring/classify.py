@@ -7,6 +7,8 @@ groups; after it: `trace.py` reports the result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import torch
 from torch import nn
 
@@ -14,34 +16,35 @@ from neoteny.layers.kinds import couples, input_first, width_out
 from neoteny.layers.parametrized import why_rows_coupled
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.families import Check, Families
-from neoteny.wiring.probe import Probe
 from neoteny.wiring.verify import inert
-from neoteny.wiring.wiring import Wiring
+from neoteny.wiring.wiring import IDLE, Wiring
 
 
-def classify(probe: Probe, check: Check, leave_out: list[str], *, accept: bool, frozen: bool) -> Wiring:
+def classify(evidence: Evidence, check: Check, *, accept: bool, everywhere: bool = False) -> Wiring:
     """The groups of a model, and the reasons for every layer that is in none.
 
     Args:
-        probe: the recording to work with.
+        evidence: of the recording to work with; this runs its passes.
         check: the verification that groups must pass.
-        leave_out: names of layers, or of modules that hold layers, that must not become groups.
         accept: include units behind norms that couple them.
-        frozen: leave out layers whose parameters do not require gradients.
+        everywhere: also follow what else the columns carry that no group reads.
     """
-    evidence = Evidence(probe, leave_out, frozen=frozen)
+    probe = evidence.probe
     if not evidence.gather():
         return Wiring((), evidence.left_out, evidence.refused, evidence.guesses, evidence.avoidable)
     for name in evidence.open_layers:
         _classify_layer(evidence, name, accept)
-    evidence.gather_foreign()
+    evidence.gather_foreign(everywhere)
     groups = Families(evidence, check).groups()
     for name in probe.named("opaque"):
         evidence.left_out[name] = f"{evidence.class_name(name)}: {_closed(probe.module(name))}"
+    for name, class_name in _unknown(probe.recording.loose, evidence.model, probe.watched):
+        evidence.left_out[name] = f"{class_name}: a class that tracing does not know, so its weights stay as they are"
     called = {name: place for place, name in enumerate(dict.fromkeys(probe.order))}
     order = sorted(evidence.left_out, key=lambda name: called.get(name.split("[")[0], len(called)))
     left_out = {name: evidence.left_out[name] for name in order}
-    return Wiring(tuple(groups), left_out, evidence.refused, evidence.guesses, evidence.avoidable)
+    reasons = (evidence.refused, evidence.guesses, evidence.avoidable)
+    return Wiring(tuple(groups), left_out, *reasons, uncalled=tuple(evidence.uncalled))
 
 
 def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
@@ -73,8 +76,8 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
     elif not consumers and name in evidence.probe.recording.states.values():
         evidence.left_out[name] = "output layer: its values are the model's output"
     elif not consumers:
-        if inert(evidence.probe.sandbox, name, torch.arange(width_out(evidence.probe.module(name)))):
-            evidence.left_out[name] = "nothing consumes it"
+        if inert(evidence.probe.recording, name, torch.arange(width_out(evidence.probe.module(name)))):
+            evidence.left_out[name] = IDLE
         else:
             evidence.refuse(name, "the output depends on it, but where its values go was lost on the way")
     elif written:
@@ -87,6 +90,15 @@ def _closed(module: nn.Module) -> str:
     if getattr(module, "proj_size", 0):
         return "its hidden features are projected (proj_size), so that they are no units of their own"
     return "its units are not rows and columns of a Linear or Conv"
+
+
+def _unknown(
+    loose: Mapping[str, nn.Parameter], model: nn.Module, watched: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    """Custom modules that hold a matrix and no known layer, with their classes."""
+    for owner in dict.fromkeys(name.rpartition(".")[0] for name, each in loose.items() if each.dim() > 1):
+        if not any(not owner or name.startswith(f"{owner}.") for name in watched):
+            yield owner, type(model.get_submodule(owner)).__name__
 
 
 def _check_norms(evidence: Evidence, name: str, accept: bool) -> None:

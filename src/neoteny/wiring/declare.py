@@ -1,4 +1,4 @@
-"""Groups that the user declares: names checked, ports spelled out, each group verified like a found one.
+"""Groups that the user declares: names checked, ports spelled out, each group verified like a found one, and added.
 
 `trace.py` comes here when it is given `groups`.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,46 +15,85 @@ from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import kind_of, unwritable, width_in, width_out
 from neoteny.wiring.families import group_notes
 from neoteny.wiring.modules import first_name
-from neoteny.wiring.prepare import prepare
-from neoteny.wiring.probe import Probe
+from neoteny.wiring.prepare import Part
 from neoteny.wiring.read_point import find_read_points
 from neoteny.wiring.recurrent import spell_out, state_notes
-from neoteny.wiring.sandbox import Sandbox
 from neoteny.wiring.wiring import Wiring
 
 
-def declare(model: nn.Module, example: Any, groups: Sequence[UnitGroup]) -> Wiring:
-    """The wiring of the user's groups, resolved and verified."""
+def resolve_groups(model: nn.Module, groups: Sequence[UnitGroup]) -> list[UnitGroup]:
+    """The user's groups with every port spelled out.
+
+    Raises:
+        TypeError, ValueError: not groups, or groups that do not fit the model.
+    """
     if isinstance(groups, UnitGroup) or not all(isinstance(group, UnitGroup) for group in groups):
         raise TypeError(f"groups must be a list of neoteny.UnitGroup; got {groups!r}.")
     if not groups:
         raise ValueError("groups must name at least one UnitGroup; leave it out to find the groups.")
     resolved = spell_out(model, [_resolve(model, group) for group in groups])
     _check_disjoint(resolved)
+    return resolved
+
+
+def declare(model: nn.Module, parts: Sequence[Part], groups: list[UnitGroup], traced: Wiring) -> Wiring:
+    """The wiring of the user's groups, verified, and of the traced ones that have none of their rows or columns.
+
+    Layers that tracing refused are left out: the user knows the model better.
+    """
     reasons = unwritable(model)
     refused: dict[str, str] = {}
     done: list[UnitGroup] = []
-    with Sandbox(model, example) as sandbox:
-        probe, check = prepare(sandbox)
-        problems = {group.name: _problems(group, reasons) for group in resolved}
-        sound = [group for group in resolved if not problems[group.name]]
-        failures = {group.name: failure for group, failure in zip(sound, check(sound), strict=True)}
-        found_reads = iter(find_read_points(probe, [group for group in resolved if group.read is None]))
-        for group, read in [(group, next(found_reads) if group.read is None else group.read) for group in resolved]:
-            failure = problems[group.name] or failures[group.name]
-            if failure is not None:
-                refused[group.name] = f"the declared group is not right: {failure}"
-            notes = [
-                *group_notes(model, group),
-                *state_notes(probe.recording.states, group),
-                *(_calls_note(probe, name) for name in _modules(group)),
-            ]
-            done.append(UnitGroup(group.producers, group.consumers, group.norms, read, list(filter(None, notes))))
-    order = {name: place for place, name in enumerate(dict.fromkeys(probe.order))}
+    problems = {group.name: _problems(group, reasons) for group in groups}
+    sound = [group for group in groups if not problems[group.name]]
+    for part in parts:
+        for group, failure in zip(sound, part.check(sound), strict=True):
+            problems[group.name] = problems[group.name] or failure or ""
+    for group in groups:
+        if problems[group.name]:
+            refused[group.name] = f"the declared group is not right: {problems[group.name]}"
+        shown = next((p.probe for p in parts if any(p.probe.calls[port.module] for port in group.consumers)), None)
+        read = group.read or find_read_points(shown or parts[0].probe, [group])[0]
+        notes = [
+            *group_notes(model, group),
+            *(note for part in parts[:1] for note in state_notes(part.probe.recording.states, group)),
+            *(_calls_note(parts, name) for name in _modules(group)),
+        ]
+        done.append(UnitGroup(group.producers, group.consumers, group.norms, read, list(filter(None, notes))))
+    for group in traced.groups:
+        if not any(_overlap(group, other) for other in groups):
+            done.append(group)
+    called = {name: None for part in parts for name in part.probe.order}
+    order = {name: place for place, name in enumerate(called)}
     done.sort(key=lambda group: order.get(group.producers[0].module, len(order)))
     claimed = {port.module for group in done for port in group.producers}
-    left_out = {name: "not in a declared group" for name in probe.named("boundary") if name not in claimed}
-    return Wiring(tuple(done), left_out, refused, avoidable=False)
+    layers = {name: "not in a declared group" for part in parts for name in part.probe.named("boundary")}
+    left_out = {**layers, **traced.left_out, **traced.refused}
+    consumers = {port.module for group in done for port in group.consumers}
+    return Wiring(
+        tuple(done),
+        {name: reason for name, reason in left_out.items() if name not in claimed},
+        refused,
+        avoidable=False,
+        uncalled=tuple(name for name in _uncalled(parts) if name not in consumers),
+    )
+
+
+def _uncalled(parts: Sequence[Part]) -> list[str]:
+    """Layers that no example calls, and whose weights none uses."""
+    used = {name for part in parts for name in (*part.probe.calls, *part.probe.recording.functional.values())}
+    watched = parts[0].probe.watched
+    return [name for name, (_, kind) in watched.items() if kind == "boundary" and name not in used]
+
+
+def _overlap(group: UnitGroup, other: UnitGroup) -> bool:
+    """Whether two groups have a row, or a column of a consumer or norm, in common."""
+    return any(
+        one.key == two.key and bool(torch.isin(cast(Tensor, one.features), cast(Tensor, two.features)).any())
+        for role in ("producers", "consumers", "norms")
+        for one in getattr(group, role)
+        for two in getattr(other, role)
+    )
 
 
 def _modules(group: UnitGroup) -> list[str]:
@@ -121,8 +160,8 @@ def _check_disjoint(groups: list[UnitGroup]) -> None:
                 seen[role, port.key] = torch.cat([before, features])
 
 
-def _calls_note(probe: Probe, name: str) -> str | None:
-    calls = probe.calls[name]
+def _calls_note(parts: Sequence[Part], name: str) -> str | None:
+    calls = max(part.probe.calls[name] for part in parts)
     if calls == 1:
         return None
     return f"{name} is called {calls} times by the example" + ("" if calls else ": that part was not checked")

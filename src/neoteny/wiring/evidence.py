@@ -17,6 +17,9 @@ from neoteny.wiring.flow import apart
 from neoteny.wiring.modules import in_unused_adapter
 from neoteny.wiring.probe import Pass, Probe
 from neoteny.wiring.sandbox import leaves
+from neoteny.wiring.wiring import FUNCTIONAL, NOT_CALLED
+
+INPUT = "the model's input"
 
 
 class Evidence:
@@ -65,13 +68,13 @@ class Evidence:
         self._reach(self.probe.named("boundary"))
         return not self.refused or self.avoidable
 
-    def gather_foreign(self) -> None:
-        """Run the passes of what else may reach the places that open layers reach."""
+    def gather_foreign(self, everywhere: bool = False) -> None:
+        """Run the passes of what else may reach the places that open layers reach, or any place."""
         reach = self.probe.recording.reach
         places = {sink for name in self.open_layers for sink in self.bases[name].hits}
-        self.foreign["the model's input"] = self.probe.taint_inputs()
+        self.foreign[INPUT] = self.probe.taint_inputs()
         opaque, loose = (
-            [name for name in names if reach is None or not places.isdisjoint(reach[name])]
+            [name for name in names if everywhere or reach is None or not places.isdisjoint(reach[name])]
             for names in (self.probe.named("opaque"), self.probe.recording.loose)
         )
         for name, (seen,) in self._each(opaque, lambda some: (self.probe.taint(some),)).items():
@@ -121,8 +124,14 @@ class Evidence:
         """The class of a watched module."""
         return type(self.probe.module(name)).__name__
 
+    @property
+    def uncalled(self) -> list[str]:
+        """Layers that the example neither calls nor uses the weights of."""
+        used = {*self.probe.calls, *self.probe.recording.functional.values()}
+        return [name for name, (_, kind) in self.probe.watched.items() if kind == "boundary" and name not in used]
+
     def _steady(self) -> bool:
-        """Refuse a model whose calls depend on the data or on the mode, and layers that are never called."""
+        """Refuse a model whose calls depend on the data; layers that are not called are left out."""
         probe = self.probe
         for name, (_, kind) in probe.watched.items():
             if kind != "boundary":
@@ -131,24 +140,22 @@ class Evidence:
                 self.left_out[name] = "left out on request"
             elif probe.calls[name] == 0 and in_unused_adapter(self.model, name):
                 self.left_out[name] = "frozen and not in use: it runs when another adapter is chosen, or none"
+            elif name in probe.recording.functional.values():
+                self.left_out[name] = FUNCTIONAL
             elif probe.calls[name] == 0:
-                used = f" ({self.unwritable[name]})" if name in probe.recording.outside else ""
-                self.refused[name] = f"the example never calls it{used}, so its place is not known"
+                self.left_out[name] = NOT_CALLED
         lost = probe.disturb(lambda tensor: torch.full_like(tensor, torch.nan))
+        turned = probe.disturb(torch.neg)
         if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves(probe.recording.example)):
-            for seen in (probe.disturb(torch.neg), probe.disturb(torch.zeros_like), lost):
+            for seen in (turned, probe.disturb(torch.zeros_like), lost):
                 self._compare_calls(seen)
         for name in probe.named("boundary"):
-            if name in lost.inputs and not any(bool(values.any()) for values in lost.inputs[name]):
+            given = [*lost.inputs.get(name, []), *turned.inputs.get(name, [])]
+            if name in lost.inputs and not any(bool(values.any()) for values in given):
                 reason = (
                     "the example gives it nothing but zeros; if it is a recurrence, pass an example of several steps"
                 )
                 self.left_out.setdefault(name, reason)
-        training = probe.recording.listen_in_training()
-        if training is not None and set(training) != set(probe.order):
-            for name in set(training) ^ set(probe.order):
-                self.refused[name] = "it is called in one of training and evaluation mode only"
-            self.avoidable = False
         return self.avoidable
 
     def _compare_calls(self, seen: Pass) -> None:

@@ -6,7 +6,7 @@ out what a single layer's evidence rules out; after it: `trace.py` reports the g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -18,7 +18,8 @@ from neoteny.layers.parametrized import NormedWeight, computed_weight
 from neoteny.layers.ports import bias_of
 from neoteny.layers.recurrent import RECURRENT, Recurrent
 from neoteny.wiring.decode import Owners, decode, overlap, spread
-from neoteny.wiring.evidence import Evidence
+from neoteny.wiring.evidence import INPUT, Evidence
+from neoteny.wiring.masks import mixed_with_input
 from neoteny.wiring.read_point import find_read_points
 from neoteny.wiring.recurrent import inner_groups, is_hidden, spell_out, state_notes
 from neoteny.wiring.verify import inert
@@ -51,7 +52,7 @@ class Families:
         decoded = decode(self.probe, {name: self.evidence.bases[name] for family in families for name in family})
         mixed: dict[str, Owners] = {}
         found = [group for family in families for group in self._family_groups(family, decoded, mixed)]
-        found += self._sort_mixed(mixed)
+        found = self._apart_from_input([*found, *self._sort_mixed(mixed)])
         kept = self._verified([*spell_out(self.probe.sandbox.model, found), *self._inner_groups()])
         places = {name: place for place, name in enumerate(self.evidence.bases)}
         kept.sort(key=lambda group: (places[group.producers[0].module], group.producers[0].weight))
@@ -104,7 +105,9 @@ class Families:
             base = self.evidence.bases[name]
             mine, claimed = self.evidence.consumers(base), self.evidence.claimed(base)
             for source, seen in self.evidence.foreign.items():
-                if sinks := overlap(claimed, seen.hits):
+                # a mask may reach the columns: asked once the group is known
+                closed = claimed if source != INPUT else {sink: claimed[sink] for sink in claimed if sink not in mine}
+                if sinks := overlap(closed, seen.hits):
                     shared.setdefault(name, f"its columns of {', '.join(sinks)} also carry {source}")
             partners: list[str] = []
             elsewhere: dict[str, list[str]] = {}
@@ -166,6 +169,17 @@ class Families:
             mixed[family[0]] = first
             return []
         return self._split(family, decoded, torch.arange(widths.pop())[:, None])
+
+    def _apart_from_input(self, groups: list[UnitGroup]) -> list[UnitGroup]:
+        """The groups whose columns carry nothing of the input, or only masks and weights; others are left out."""
+        foreign = self.evidence.foreign[INPUT].hits
+        fed = [group for group in groups if overlap(self._columns(group.consumers), foreign)]
+        mixed = [group for group, wrong in zip(fed, mixed_with_input(self.probe, fed), strict=True) if wrong]
+        for group in mixed:
+            columns = ", ".join(overlap(self._columns(group.consumers), foreign))
+            for port in group.producers:
+                self.evidence.left_out[port.module] = f"its columns of {columns} also carry {INPUT}"
+        return [g for g in groups if not any(port.module in self.evidence.left_out for port in g.producers)]
 
     def _sort_mixed(self, mixed: dict[str, Owners]) -> list[UnitGroup]:
         """The groups of layers whose rows meet in twos or threes (a gated product); rows that all mix have none."""
@@ -242,14 +256,13 @@ class Families:
     def _settle_idle(self, family: list[str], rows: Tensor) -> None:
         for name in family:
             label = describe_port(Port(name, rows[:, None]))
-            if inert(self.probe.sandbox, name, rows):
+            if inert(self.probe.recording, name, rows):
                 self.evidence.left_out[label] = "nothing consumes these rows"
             else:
                 self.evidence.refuse(name, f"the output depends on {label}, but no consumer of these rows was found")
 
     def _parameter_notes(self, group: UnitGroup) -> list[str]:
-        ports = [port for port in (*group.consumers, *group.norms) if port.weight in _OF_INPUT]
-        mine = {port.module: _mask(port, width_in(self.probe.module(port.module))) for port in ports}
+        mine = self._columns([port for port in (*group.consumers, *group.norms) if port.weight in _OF_INPUT])
         return [
             f"also shaped by parameter {name}, left as it is"
             for name, seen in self.evidence.noted.items()
@@ -267,6 +280,9 @@ class Families:
                 without = f", {other} of them without these units (an initial state)" if other else ""
                 notes.append(f"{port.module} is called {calls} times by the example{without}: all calls count")
         return notes
+
+    def _columns(self, ports: Sequence[Port]) -> dict[str, Tensor]:
+        return {port.module: _mask(port, width_in(self.probe.module(port.module))) for port in ports}
 
 
 def group_notes(model: nn.Module, group: UnitGroup) -> list[str]:

@@ -16,6 +16,7 @@ from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import width_out
 from neoteny.layers.recurrent import RECURRENT
 from neoteny.wiring.classify import classify
+from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.prepare import prepare
 from neoteny.wiring.probe import Probe
 from neoteny.wiring.read_point import find_read_points, read_at
@@ -36,8 +37,9 @@ def hidden_layers(model: nn.Module, example: Any) -> tuple[UnitGroup, ...]:
         ['2']
     """
     with Sandbox(model, example) as sandbox:
-        probe, check = prepare(sandbox)
-        wiring = classify(probe, check, [], accept=True, frozen=False)
+        part = prepare(sandbox, sandbox.example)[0]
+        probe = part.probe
+        wiring = classify(Evidence(probe, [], frozen=False), part.check, accept=True)
         groups = [group for group in wiring.groups if not is_hidden(model, group)]  # followed below, as a whole
         producers = {port.module for group in groups for port in group.producers}
         taken = {port.module for group in groups for port in group.consumers}
@@ -74,7 +76,7 @@ def _follow(probe: Probe, name: str) -> tuple[UnitGroup | None, str]:
         return UnitGroup(group.producers, consumers, norms, read=find_read_points(probe, [group])[0]), ""
     if seen.opaque:
         return None, f"it feeds {', '.join(seen.opaque)}, which is neither a Linear nor a Conv"
-    if seen.leaked or moved.leaked or inert(probe.sandbox, name, torch.arange(width)):
+    if seen.leaked or moved.leaked or inert(probe.recording, name, torch.arange(width)):
         return None, ""
     return None, "the output depends on it, but where its values go was lost on the way"
 

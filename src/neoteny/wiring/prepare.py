@@ -9,6 +9,7 @@ the example that was given, with half of each group's units.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -17,31 +18,53 @@ from neoteny.layers.groups import UnitGroup
 from neoteny.wiring.families import Check
 from neoteny.wiring.probe import Probe
 from neoteny.wiring.recording import Recording, record
-from neoteny.wiring.sandbox import Sandbox, leaves, map_tensors
+from neoteny.wiring.sandbox import Sandbox, batch_rows, leaves, map_tensors
 from neoteny.wiring.verify import Verifier
 
 _WORTH_REDUCING = 2**19  # values that layers return in one pass: below this, passes take milliseconds
 _SIDE = 64  # of a smaller image
 
 
-def prepare(sandbox: Sandbox) -> tuple[Probe, Check]:
-    """The probe of a model, and the verification that its groups must pass."""
-    given = record(sandbox, sandbox.example)
+@dataclass
+class Part:
+    """One way of running a model: a call of the user's, in evaluation mode and, where that differs, in training mode.
+
+    Attributes:
+        probe: replays it.
+        check: the verification that groups must pass there.
+    """
+
+    probe: Probe
+    check: Check
+
+
+def prepare(sandbox: Sandbox, example: Any) -> list[Part]:
+    """The ways in which a model runs an example: one, or two where training mode calls other layers."""
+    given = record(sandbox, example)
     reduced = _reduce(given)
+    shown = given if reduced is None else reduced
+    training = shown.listen_in_training()
+    if training is None or set(training) == set(shown.order):
+        return [_part(given, reduced, (False, True))]
+    trained = record(sandbox, example, training=True)
+    return [_part(given, reduced, (False,)), _part(trained, _reduce(trained), (True,))]
+
+
+def _part(given: Recording, reduced: Recording | None, modes: tuple[bool, ...]) -> Part:
     if reduced is None:
-        return Probe(given), lambda groups: Verifier(given).check(groups)
+        return Part(Probe(given), lambda groups: Verifier(given, modes=modes).check(groups))
     given.kept.clear()
 
     def check(groups: list[UnitGroup]) -> list[str | None]:
-        first = Verifier(reduced)
+        first = Verifier(reduced, modes=modes)
         failures = first.check(groups)
-        last = Verifier(given, also=reduced, brief=first.ran_in_training)
+        last = Verifier(given, also=reduced, brief=first.ran_in_training, modes=modes)
         passed = [number for number, failure in enumerate(failures) if failure is None]
         for number, failure in zip(passed, last.check([groups[number] for number in passed]), strict=True):
             failures[number] = failure
         return failures
 
-    return Probe(reduced), check
+    return Part(Probe(reduced), check)
 
 
 def _reduce(given: Recording) -> Recording | None:
@@ -51,7 +74,7 @@ def _reduce(given: Recording) -> Recording | None:
         return None
     for example in _smaller(given.example):
         try:
-            reduced = record(given.sandbox, example)
+            reduced = record(given.sandbox, example, training=given.training)
         except ValueError:  # the model takes no such example
             continue
         if reduced.order == given.order and reduced.reach == given.reach and _ranks(reduced) == _ranks(given):
@@ -60,10 +83,10 @@ def _reduce(given: Recording) -> Recording | None:
 
 
 def _smaller(example: Any) -> Iterator[Any]:
-    tensors = [leaf for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.dim()]
-    if not tensors:
+    rows = batch_rows(example)
+    if not rows:
         return
-    rows = tensors[0].shape[0]
+    tensors = [leaf for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.dim()]
     single = map_tensors(lambda each: each[:1] if each.dim() and each.shape[0] == rows else each, example)
     if any(_is_image(tensor) for tensor in tensors):
         yield map_tensors(lambda each: _shrink(each) if _is_image(each) else each, single)

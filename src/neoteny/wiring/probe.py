@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from neoteny.layers.kinds import by_feature, feature_dim, fill_features, width_in, width_out
 from neoteny.layers.recurrent import RECURRENT, Recurrent, fill_hidden, given_states, returned_states, sequence
 from neoteny.wiring.flow import OUTPUT
-from neoteny.wiring.recording import Recording, has_nan
+from neoteny.wiring.recording import FunctionalUse, Recording, has_nan
 from neoteny.wiring.sandbox import Forward, leaves, map_tensors
 
 Change = Callable[[Any], Any]  # from what a module returned in the recording to what it returns in a pass
@@ -180,10 +181,15 @@ class Probe:
 
             return forward
 
-        fakes = {module: fake(name, module, kind) for name, (module, kind) in self.watched.items()}
+        fakes = {m: fake(name, m, kind) for name, (m, kind) in self.watched.items()}
+        fakes = {**self.recording.without_noise(), **fakes}
+        functional = self.recording.functional
+        uses = FunctionalUse(functional, seen.opaque) if functional else nullcontext()
         try:
             example = self.recording.example if example is None else example
-            seen.outputs = leaves(self.sandbox.forward(fakes, example=example))
+            with uses:
+                output = self.sandbox.forward(fakes, training=self.recording.training, example=example)
+            seen.outputs = leaves(output)
             seen.leaked = any(has_nan(value) for value in self._beyond_states(seen))
         except _Diverged:
             pass

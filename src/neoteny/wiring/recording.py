@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from neoteny.layers.kinds import loose_parameters, watched_modules
@@ -24,11 +25,12 @@ _HARMLESS = {"type_as", "new_zeros", "new_ones", "new_empty", "new_full", "new_t
 
 
 class Recording:
-    """One pass of a model in evaluation mode, and the calls of one in training mode.
+    """One pass of a model, and the calls of one in training mode.
 
     Args:
         sandbox: runs the model.
         example: the batch to run it on.
+        training: record in training mode, for layers that are called there only.
 
     Attributes:
         watched: every boundary, norm and opaque module with its kind, by name.
@@ -37,14 +39,16 @@ class Recording:
         kept: what each returned, call by call.
         outputs: what the model returned.
         outside: parameters used outside the forward of the module that owns them, owner -> parameter names.
+        functional: modules that are never called, while operations use their weights: id of the parameter -> name.
         loose: parameters of custom modules, by name.
         states: which leaves of the model's output are states of recurrent modules, each with the module's name.
         reach: for each layer, opaque module and loose parameter, the places its values may reach; None if not known.
     """
 
-    def __init__(self, sandbox: Sandbox, example: Any) -> None:
+    def __init__(self, sandbox: Sandbox, example: Any, *, training: bool = False) -> None:
         self.sandbox = sandbox
         self.example = example
+        self.training = training
         self.watched = watched_modules(sandbox.model)
         self.loose = loose_parameters(sandbox.model)
         self.reach: dict[str, set[str]] | None = None
@@ -56,6 +60,13 @@ class Recording:
         except Exception:  # perhaps an operation that cannot be followed: once more without
             self._record(None)
         self.calls = Counter(self.order)
+        self.functional = {
+            id(parameter): name
+            for name, keys in self.outside.items()
+            if not self.calls[name]
+            for key, parameter in self.module(name).named_parameters(recurse=False)
+            if key in keys
+        }
 
     def module(self, name: str) -> nn.Module:
         """A watched module by name."""
@@ -64,6 +75,11 @@ class Recording:
     def named(self, kind: str) -> list[str]:
         """Called modules of one kind in the order of their first calls."""
         return [name for name in dict.fromkeys(self.order) if self.watched[name][1] == kind]
+
+    def without_noise(self) -> dict[nn.Module, Forward]:
+        """The forwards of dropout layers in a recording of training mode: a dropped unit would not be followed."""
+        noisy = [m for m in self.sandbox.model.modules() if self.training and isinstance(m, _DropoutNd)]
+        return dict.fromkeys(noisy, torch.clone)
 
     def listen_in_training(self) -> list[str] | None:
         """The order of calls in training mode, where `reach` grows by what flows there; None if the model raises.
@@ -104,6 +120,10 @@ class Recording:
                     flow.arrive(name, [args, kwargs])
                 try:
                     result = original(*args, **kwargs)
+                except ValueError:  # a batch norm in training mode, given one value per channel
+                    if not (self.training and kind == "norm"):
+                        raise
+                    result = (args[0] if args else next(iter(kwargs.values()))).clone()
                 finally:
                     inside.pop()
                 if flow and kind != "norm":
@@ -122,8 +142,8 @@ class Recording:
             for key, parameter in module.named_parameters(recurse=False)
             if key not in computed_from(module)  # a hook computes the weight from these just before the forward
         }
-        with _ParameterUse(owners, inside, self.outside):
-            self.outputs = leaves(self._run(recorder, flow, training=False))
+        with _ParameterUse(owners, inside, self.outside, flow):
+            self.outputs = leaves(self._run(recorder, flow, training=self.training))
         self.states = {
             place: name
             for place, leaf in enumerate(self.outputs)
@@ -154,7 +174,7 @@ class Recording:
         return order
 
     def _run(self, fake: Any, flow: Flow | None, *, training: bool) -> Any:
-        fakes = {module: fake(name, module, kind) for name, (module, kind) in self.watched.items()}
+        fakes = {**self.without_noise(), **{m: fake(name, m, kind) for name, (m, kind) in self.watched.items()}}
         if flow:
             for name, parameter in self.loose.items():
                 flow.start(name, parameter)
@@ -167,9 +187,15 @@ class Recording:
 class _ParameterUse(TorchFunctionMode):
     """Notes parameters that an operation reads while no call of the module that owns them is running."""
 
-    def __init__(self, owners: dict[int, tuple[str, str]], inside: list[str], outside: dict[str, set[str]]) -> None:
+    def __init__(
+        self,
+        owners: dict[int, tuple[str, str]],
+        inside: list[str],
+        outside: dict[str, set[str]],
+        flow: Flow | None,
+    ) -> None:
         super().__init__()
-        self.owners, self.inside, self.outside = owners, inside, outside
+        self.owners, self.inside, self.outside, self.flow = owners, inside, outside, flow
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -179,7 +205,29 @@ class _ParameterUse(TorchFunctionMode):
                 owner, key = self.owners.get(id(leaf), ("", ""))
                 if key and owner != self.inside[-1] and not (name == "to" and position > 0):
                     self.outside[owner].add(key)
+                    if self.flow:
+                        self.flow.arrive(owner, [args, kwargs])
         return result
+
+
+class FunctionalUse(TorchFunctionMode):
+    """Notes modules whose weights an operation combines with NaN, while the module itself is never called.
+
+    Args:
+        functional: of the recording.
+        reached: the names are added here.
+    """
+
+    def __init__(self, functional: dict[int, str], reached: list[str]) -> None:
+        super().__init__()
+        self.functional, self.reached = functional, reached
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = list(_flat([args, kwargs]))
+        for name in {self.functional[id(leaf)] for leaf in given if id(leaf) in self.functional}:
+            if any(isinstance(leaf, Tensor) and has_nan(leaf) for leaf in given) and name not in self.reached:
+                self.reached.append(name)
+        return func(*args, **(kwargs or {}))
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -192,15 +240,15 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def record(sandbox: Sandbox, example: Any) -> Recording:
+def record(sandbox: Sandbox, example: Any, *, training: bool = False) -> Recording:
     """The recording of a model; errors say what to do about the example."""
     try:
-        recording = Recording(sandbox, example)
+        recording = Recording(sandbox, example, training=training)
     except Exception as error:
         raise ValueError(
-            f"expected an example batch the model accepts; with {_describe(example)} the model raised "
+            f"expected an example batch the model accepts; with {describe_example(example)} the model raised "
             f"{type(error).__name__}: {error}: pass an example batch the model accepts (a tensor, a tuple of "
-            "positional or a dict of keyword arguments)."
+            f"positional or a dict of keyword arguments; a list holds several calls).{first_alone(sandbox, example)}"
         ) from error
     if not any(isinstance(leaf, Tensor) for leaf in recording.outputs):
         raise ValueError("expected the model to return at least one tensor; found none in what it returned.")
@@ -230,11 +278,23 @@ def _nan_tensor(value: Tensor | float) -> bool:
     return isinstance(value, Tensor) and has_nan(value)
 
 
-def _describe(example: Any) -> str:
+def first_alone(sandbox: Sandbox, example: Any) -> str:
+    """A hint for a batch of a data loader: whether the model accepts its first part, without the targets."""
+    if not isinstance(example, (tuple, list)) or len(example) < 2 or not isinstance(example[0], Tensor):
+        return ""
+    try:
+        sandbox.forward(example=example[0])
+    except Exception:  # then that is not the reason
+        return ""
+    return " The model accepts the first of them alone: pass example=batch[0]."
+
+
+def describe_example(example: Any) -> str:
+    """A batch in words."""
     if isinstance(example, Tensor):
         return f"a {str(example.dtype).removeprefix('torch.')} tensor of shape {tuple(example.shape)}"
     if isinstance(example, dict):
-        return "{" + ", ".join(f"{key!r}: {_describe(value)}" for key, value in example.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {describe_example(value)}" for key, value in example.items()) + "}"
     if isinstance(example, (tuple, list)):
-        return f"a {type(example).__name__} of ({', '.join(map(_describe, example))})"
+        return f"a {type(example).__name__} of ({', '.join(map(describe_example, example))})"
     return type(example).__name__

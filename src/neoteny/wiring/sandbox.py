@@ -8,6 +8,7 @@ the end, also when a run raises.
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import random
 import sys
@@ -176,14 +177,28 @@ def few_examples(example: Any) -> Any:
     raises, and the caller takes the whole example.
     """
     example = as_plain(example)
-    sizes = [leaf.shape[0] for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.dim()]
-    if not sizes or sizes[0] <= FEW:
+    rows = batch_rows(example)
+    if rows <= FEW:
         return example
-    return map_tensors(lambda each: each[:FEW] if each.dim() and each.shape[0] == sizes[0] else each, example)
+    return map_tensors(lambda each: each[:FEW] if each.dim() and each.shape[0] == rows else each, example)
+
+
+def batch_rows(example: Any) -> int:
+    """How many examples a batch holds; 0 if it has no axis of examples that could be cut.
+
+    Integers of another length may be indices into the rows (a graph's edges). With fewer rows they would point beyond
+    the end, which on a GPU ends the process.
+    """
+    tensors = [leaf for leaf in leaves(example) if isinstance(leaf, Tensor) and leaf.dim()]
+    if not tensors:
+        return 0
+    rows = tensors[0].shape[0]
+    indices = (each for each in tensors if not each.is_floating_point() and each.dtype != torch.bool)
+    return 0 if any(each.shape[0] not in (1, rows) for each in indices) else rows
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """`value` with every tensor in nested tuples, lists and dicts replaced by `function` of it."""
+    """`value` with every tensor in it replaced by `function` of it: in tuples, lists, dicts, and copies of objects."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, dict):
@@ -192,7 +207,20 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         items = [map_tensors(function, item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a namedtuple takes fields
-    return value
+    return _map_object(function, value)
+
+
+def _map_object(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """A copy of an object that holds tensors (a graph's data, a cache of keys and values), each of them replaced."""
+    if value is None or isinstance(value, (*_NOT_FOLLOWED, Distribution)):
+        return value
+    tensors = [leaf for leaf in leaves(value) if isinstance(leaf, Tensor)]
+    if not tensors:
+        return value
+    try:
+        return copy.deepcopy(value, {id(tensor): function(tensor) for tensor in tensors})
+    except Exception:  # it cannot be copied: the model gets the object itself
+        return value
 
 
 def leaves(value: Any) -> list[Tensor | float]:

@@ -98,6 +98,7 @@ def read(path: str | Path) -> dict[str, Any]:
         return {
             "groups": tuple(_to_group(group) for group in content["groups"]),
             "left_out": {str(name): str(reason) for name, reason in content["left_out"].items()},
+            "uncalled": tuple(str(name) for name in content.get("uncalled", ())),  # wirings of 0.1.0 have none
             "shapes": {str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()},
         }
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

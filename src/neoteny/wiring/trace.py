@@ -10,6 +10,7 @@ the declaration to pass instead.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -17,15 +18,20 @@ from typing import Any, Literal
 from torch import nn
 
 from neoteny.layers.groups import UnitGroup
+from neoteny.layers.kinds import width_in
+from neoteny.wiring.calls import check_calls, split_calls
 from neoteny.wiring.classify import classify
-from neoteny.wiring.declare import declare
+from neoteny.wiring.declare import declare, resolve_groups
+from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.modules import first_name, unwrap
 from neoteny.wiring.prepare import prepare
-from neoteny.wiring.sandbox import Sandbox, as_plain, few_examples
+from neoteny.wiring.sandbox import Sandbox, few_examples
 from neoteny.wiring.saved import shapes_of
-from neoteny.wiring.wiring import Wiring, WiringError
+from neoteny.wiring.unite import Traced, unite
+from neoteny.wiring.wiring import NOT_CALLED, Wiring, WiringError
 
 Norm = Literal["accept", "strict", "refuse"]
+LeaveOut = Sequence[str] | Literal["others"]
 
 
 def trace(
@@ -33,7 +39,7 @@ def trace(
     example: Any,
     *,
     groups: Sequence[UnitGroup] | None = None,
-    leave_out: Sequence[str] = (),
+    leave_out: LeaveOut = (),
     norm: Norm = "accept",
 ) -> Wiring:
     """The groups of hidden units of a model: who produces each unit, who consumes it, where to read it.
@@ -42,10 +48,14 @@ def trace(
 
     Args:
         model: any module; of a compiled one the original is traced.
-        example: a batch the model accepts: a tensor, a tuple of positional or a dict of keyword arguments (what a
-            tokenizer returns is one). The first few examples of a large one are used where the model accepts them.
-        groups: declare the groups instead of finding them. Each is still checked.
-        leave_out: names of layers (or of modules that hold layers) whose units must not become a group.
+        example: a batch the model accepts: a tensor, a tuple of positional or a mapping of keyword arguments (what a
+            tokenizer returns is one). A list holds several such calls, for a model that can be called in several ways
+            (a head per task): what consumes a unit in any of them is its consumer. The first few examples of a large
+            batch are used where the model accepts them.
+        groups: groups that are declared, in addition to those that are found, and in place of found ones with some of
+            the same rows or columns. Each is checked like a found one.
+        leave_out: names of layers (or of modules that hold layers) whose units must not become a group; "others" leaves
+            out all layers that are in no declared group.
         norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm), with a note:
             parameters of other units stay as they are, but resetting a unit moves its neighbours through the shared
             statistics, by about 1 / width. "strict" leaves such units out ("refuse" is its former name).
@@ -67,31 +77,49 @@ def trace(
           2  output layer: its values are the model's output
     """
     model = unwrap(model)
-    example = as_plain(example)
-    few = few_examples(example)
-    if few is not example:
+    calls = split_calls(example)
+    few = [few_examples(call) for call in calls]
+    if any(some is not call for some, call in zip(few, calls, strict=True)):
         with contextlib.suppress(ValueError):  # it was not the batch axis: go on with the whole example
-            return trace(model, few, groups=groups, leave_out=leave_out, norm=norm)
-    if groups is not None:
-        wiring = replace(declare(model, example, groups), shapes=shapes_of(model))
-    else:
-        wiring = find(model, example, leave_out=leave_out, norm=norm)
+            some = few if isinstance(example, list) else few[0]
+            return trace(model, some, groups=groups, leave_out=leave_out, norm=norm)
+    wiring = find(model, example, groups=groups, leave_out=leave_out, norm=norm)
     if wiring.refused:
         raise WiringError(wiring)
     if not wiring.groups:
-        reasons = "".join(f"\n  {name or 'the model itself'}: {reason}" for name, reason in wiring.left_out.items())
         raise ValueError(
             "expected a model with at least one group of hidden units (a Linear or Conv layer that feeds another one); "
-            f"found none.{reasons or ' The model has no linear layer or convolution.'}"
+            f"found none.{wiring.reasons() or ' The model has no linear layer or convolution.'}"
         )
+    _warn_uncalled(model, wiring)
     return wiring
+
+
+def _warn_uncalled(model: nn.Module, wiring: Wiring) -> None:
+    """Warn of layers that no example calls, where units could feed them by their number."""
+    widths = {group.units for group in wiring}
+    widths |= {width_in(model.get_submodule(port.module)) for group in wiring for port in group.consumers}
+    fitting = [
+        name
+        for name in wiring.uncalled
+        if wiring.left_out.get(name) == NOT_CALLED and width_in(model.get_submodule(name)) in widths
+    ]
+    if fitting:
+        warnings.warn(
+            f"the example does not call {', '.join(fitting)}, which could read the units that were found: units that "
+            "are replaced would keep their weights there. Pass calls that reach them, example=[call, another], or "
+            f"leave_out={fitting} if they never run.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def find(
     model: nn.Module,
     example: Any,
     *,
-    leave_out: Sequence[str] = (),
+    groups: Sequence[UnitGroup] | None = None,
+    leave_out: LeaveOut = (),
     norm: Norm = "accept",
     frozen: bool = True,
 ) -> Wiring:
@@ -99,10 +127,24 @@ def find(
     model = unwrap(model)
     if norm not in ("accept", "strict", "refuse"):
         raise ValueError(f"norm must be 'accept' or 'strict'; got {norm!r}.")
-    if isinstance(leave_out, str):
-        raise TypeError(f"leave_out must be a list of module names; got the string {leave_out!r}.")
-    leave_out = [first_name(model, name, "leave_out") for name in leave_out]
-    with Sandbox(model, example) as sandbox:
-        probe, check = prepare(sandbox)
-        wiring = classify(probe, check, leave_out, accept=norm == "accept", frozen=frozen)
+    if isinstance(leave_out, str) and leave_out != "others":
+        raise TypeError(f'leave_out must be a list of module names, or "others"; got the string {leave_out!r}.')
+    if leave_out == "others" and groups is None:
+        raise ValueError('leave_out="others" leaves out what is in no declared group: pass groups=[...] as well.')
+    only = leave_out == "others"
+    names = [] if only else [first_name(model, name, "leave_out") for name in leave_out]
+    declared = None if groups is None else resolve_groups(model, groups)
+    calls = split_calls(example)
+    with Sandbox(model, calls[0]) as sandbox:
+        if isinstance(example, list):
+            check_calls(sandbox, calls)
+        parts = [part for call in calls for part in prepare(sandbox, call)]
+        ways: list[Traced] = []
+        for part in () if only else parts:
+            evidence = Evidence(part.probe, names, frozen=frozen)
+            found = classify(evidence, part.check, accept=norm == "accept", everywhere=len(parts) > 1)
+            ways.append(Traced(evidence, part.check, found))
+        wiring = unite(ways) if ways else Wiring(())
+        if declared is not None:
+            wiring = declare(model, parts, declared, wiring)
         return replace(wiring, passes=sandbox.progress.passes, shapes=shapes_of(model))

@@ -37,14 +37,22 @@ class Verifier:
     Args:
         recording: of the model on this example.
         also: a recording on another example; what reaches what there counts, too.
-        brief: only check half of each group's units, once, in evaluation mode.
+        brief: only check half of each group's units, once, in the first mode.
+        modes: whether to check in training mode, for each mode to check in.
 
     Attributes:
         ran_in_training: whether every check in training mode could run.
     """
 
-    def __init__(self, recording: Recording, *, also: Recording | None = None, brief: bool = False) -> None:
-        self.sandbox, self.example, self.brief = recording.sandbox, recording.example, brief
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        also: Recording | None = None,
+        brief: bool = False,
+        modes: tuple[bool, ...] = (False, True),
+    ) -> None:
+        self.sandbox, self.example, self.brief, self.modes = recording.sandbox, recording.example, brief, modes
         self.recordings = [recording, *([] if also is None else [also])]
         self.ran_in_training = True
 
@@ -91,7 +99,7 @@ class Verifier:
         """Why some of these groups are wrong, or None when all pass."""
         generator = torch.Generator().manual_seed(int(self.brief))
         with Edits(self.sandbox.model, groups) as edits:
-            for training in (False,) if self.brief else (False, True):
+            for training in self.modes[:1] if self.brief else self.modes:
                 shuffled = [torch.randperm(group.units, generator=generator) for group in groups]
                 first = [order[: (len(order) + 1) // 2] for order in shuffled]
                 second = [order[(len(order) + 1) // 2 :] for order in shuffled]
@@ -99,7 +107,7 @@ class Verifier:
                     try:
                         still = self._still(edits, half, self._changes(half, generator, training), training)
                     except Exception as error:
-                        if training:
+                        if training and False in self.modes:
                             self.ran_in_training = False
                             break
                         return f"the model raised {type(error).__name__} while the group was checked: {error}"
@@ -137,15 +145,16 @@ def verify(sandbox: Sandbox, group: UnitGroup) -> str | None:
     return Verifier(Recording(sandbox, sandbox.example)).check([group])[0]
 
 
-def inert(sandbox: Sandbox, name: str, rows: Tensor) -> bool:
+def inert(recording: Recording, name: str, rows: Tensor) -> bool:
     """Whether nothing in the output depends on some rows of a boundary module."""
     port = Port(name, rows.reshape(-1, 1))
-    groups = spell_out(sandbox.model, [UnitGroup([port], [port])])
-    baseline = leaves(sandbox.forward())
-    with Edits(sandbox.model, groups) as edits:
+    groups = spell_out(recording.sandbox.model, [UnitGroup([port], [port])])
+    run = partial(recording.sandbox.forward, training=recording.training, example=recording.example)
+    baseline = leaves(run())
+    with Edits(recording.sandbox.model, groups) as edits:
         for sign in (1.0, -1.0):
             edits.restore()
             edits.change([torch.arange(group.units) for group in groups], torch.full((len(groups),), sign))
-            if not same_leaves(baseline, leaves(sandbox.forward())):
+            if not same_leaves(baseline, leaves(run())):
                 return False
     return True

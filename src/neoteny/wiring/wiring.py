@@ -13,8 +13,12 @@ from pathlib import Path
 from torch import nn
 
 from neoteny.layers.groups import UnitGroup, describe_port
-from neoteny.text import by_kind
+from neoteny.text import by_kind, compact
 from neoteny.wiring import saved
+
+NOT_CALLED = "the example does not call it"
+FUNCTIONAL = "never called: operations use its weight directly, where its rows and columns cannot be followed"
+IDLE = "nothing consumes it"
 
 
 class WiringError(ValueError):
@@ -31,7 +35,9 @@ class WiringError(ValueError):
             lines.append(f"  {name or 'the model'}: {reason}")
             if name in wiring.guesses:
                 lines.append(f"    as a declaration (check it): {wiring.guesses[name]}")
-        lines.append("Pass groups=[neoteny.UnitGroup(...), ...] with the groups you want (only those are then used)")
+        lines.append(
+            "Pass groups=[neoteny.UnitGroup(...), ...] with the groups of these modules (others are still found)"
+        )
         if wiring.avoidable:
             lines[-1] += ","
             lines.append(f"or go on without these modules: leave_out={list(wiring.refused)}")
@@ -48,6 +54,7 @@ class Wiring:
         refused: layers that could not be understood; `trace` raises if there are any.
         guesses: declarations to start from, for refused layers.
         avoidable: whether it is enough to leave the refused layers out.
+        uncalled: layers that no example calls, so that it is not known whether units feed them.
         passes: forward passes that tracing took.
         shapes: the parameters of the traced model, each with its shape.
     """
@@ -57,6 +64,7 @@ class Wiring:
     refused: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
     avoidable: bool = True
+    uncalled: tuple[str, ...] = ()
     passes: int = field(default=0, compare=False)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -68,7 +76,7 @@ class Wiring:
         """
         if self.refused or not self.shapes:
             raise ValueError("expected a wiring of neoteny.trace(model, example), without refused layers, to save.")
-        saved.write(path, self.shapes, self.groups, left_out=self.left_out)
+        saved.write(path, self.shapes, self.groups, left_out=self.left_out, uncalled=self.uncalled)
 
     @classmethod
     def load(cls, path: str | Path) -> Wiring:
@@ -86,6 +94,13 @@ class Wiring:
             ValueError: a parameter is missing, new or of another shape, or layers of groups must not be written now.
         """
         saved.check_model(self.shapes, self.groups, model)
+
+    def reasons(self) -> str:
+        """Why layers are in no group, one line per reason, with the layers that it holds for."""
+        layers: dict[str, list[str]] = defaultdict(list)
+        for names, reason in by_kind(self.left_out):
+            layers[reason].append(names or "the model itself")
+        return "".join(f"\n  {compact(names)}: {reason}" for reason, names in layers.items())
 
     def __len__(self) -> int:
         return len(self.groups)

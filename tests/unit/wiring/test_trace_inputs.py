@@ -16,6 +16,7 @@ from support.wiring_models import (
     ConvNet,
     FunctionalMLP,
     ResNet,
+    Swallow,
 )
 
 
@@ -82,6 +83,24 @@ def test_declared_groups_good_and_bad() -> None:
     model.fc2.weight.requires_grad_(False)
     with pytest.raises(WiringError, match="frozen"):
         trace(model, x, groups=[UnitGroup("fc1", "fc2")])
+
+
+def test_declared_groups_are_added_to_the_traced_ones_and_win() -> None:
+    model = nn.Sequential(FunctionalMLP(), nn.ReLU(), nn.Linear(2, 2))
+    x = torch.randn(3, 5)
+    part = UnitGroup(Port("0.fc1", torch.arange(4)), Port("0.fc2", torch.arange(4)))
+    wiring = checked(model, x, groups=[part])
+    assert [(group.name, group.units) for group in wiring] == [("0.fc1", 4), ("0.fc2", 6), ("0.fc3", 2)]
+    assert wiring.left_out == {"2": "output layer: its values are the model's output"}
+    wiring = checked(model, x, groups=[part], leave_out="others")
+    assert [(group.name, group.units) for group in wiring] == [("0.fc1", 4)]
+    assert wiring.left_out["0.fc2"] == "not in a declared group"
+    with pytest.raises(ValueError, match="pass groups="):
+        trace(model, x, leave_out="others")
+    swallow = nn.Sequential(Swallow("where"), nn.ReLU(), nn.Linear(2, 5), FunctionalMLP())
+    wiring = checked(swallow, torch.randn(3, 4), groups=[UnitGroup("3.fc1", "3.fc2")])
+    assert [group.name for group in wiring] == ["0.fc2", "2", "3.fc1", "3.fc2"]
+    assert "swallows NaN" in wiring.left_out["0.fc1"]
 
 
 def test_a_declared_norm_is_read_in_the_right_place_and_noted() -> None:

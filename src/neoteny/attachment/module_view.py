@@ -150,7 +150,7 @@ class ModuleView(View):
         """Take groups bound to the modules of today; returns the names of parameters that are no longer the same."""
         old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         self.groups = groups
-        self._magnitudes = None
+        self._magnitudes = self._shared_inputs = None
         self._group_parameters.clear()
         self._look()
         new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}

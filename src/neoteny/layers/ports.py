@@ -31,6 +31,9 @@ class BoundPort:
         self.repeat = port.repeat
         # A port whose features run 0, 1, 2, ... needs no gather: units are read by reshaping.
         self.in_order = torch.equal(port.features.flatten(), torch.arange(width))
+        # Units that are neighbouring features are taken out of others without a copy, from here on.
+        neighbours = port.repeat == 1 and bool((port.features.flatten().diff() == 1).all())
+        self.start = int(port.features[0, 0]) if neighbours else None
 
     def features_on(self, device: torch.device) -> Tensor:
         """The map (U, repeat) on a device, moved once."""
@@ -47,6 +50,8 @@ class BoundPort:
         """(*R, width) -> (*R, U, repeat)."""
         if self.in_order:
             return values.unflatten(-1, (-1, self.repeat))
+        if self.start is not None:
+            return values.narrow(-1, self.start, len(self.features)).unsqueeze(-1)
         return values[..., self.features_on(values.device)]
 
 
@@ -144,6 +149,8 @@ class ConsumerPort(WeightPort):
         # Weights that leave one column: what turns a sum of |w| into a mean.
         self.fan_out = self.outputs // self.groups * self.taps
         self.one_column_a_unit = self.convolution is None and self.repeat == 1
+        # Every position of the input is met by the one tap: its mean over positions is the mean under the tap.
+        self.pointwise = self.taps == 1 and (self.convolution is None or _keeps_positions(self.convolution))
 
     def region(self, chosen: ChosenUnits) -> Region:
         """The chosen units' outgoing weights to this consumer."""
@@ -260,6 +267,12 @@ def _channels(port: BoundPort, inputs: Tensor, run_axes: int) -> Tensor:
     if port.in_order:
         return inputs if port.repeat == 1 else inputs.unflatten(-2, (-1, port.repeat)).flatten(-2)
     return inputs[..., port.features_on(inputs.device), :].flatten(-2)
+
+
+def _keeps_positions(conv: _ConvNd) -> bool:
+    """Whether a kernel of one tap meets each position of the input once and nothing else."""
+    padded = any(conv._reversed_padding_repeated_twice) or any(getattr(conv, "output_padding", ()))
+    return not padded and all(stride == 1 for stride in conv.stride)
 
 
 def _has(module: nn.Module, key: str) -> bool:

@@ -112,6 +112,7 @@ class ContinualBackprop(Method):
                 continue
             self._measure(view, group, reader, state[group.name], magnitudes)
             measured.append(group)
+        view.shared_inputs.forget()  # and with it the activations
         return measured
 
     def replace(self, view: View, state: State, groups: Sequence[LiveGroup]) -> None:
@@ -219,13 +220,13 @@ class ContinualBackprop(Method):
         if measure_compiled(view, group, statistics, magnitudes, self.decay_rate, terms):
             return
         mean: Tensor = statistics["mean_activation"]
-        batches = units.read(view, reader, mean.dtype)
+        batches = units.batches_of(view, reader, mean.dtype)
         units.update_means(view, group, reader, statistics, batches, self.decay_rate)
         if terms & RANDOM:
             return
         if terms & ACTIVITY:
             centre = mean / units.correction(statistics) if terms & CENTRED else None
-            utility = units.contribution(group, reader, magnitudes, batches, centre)
+            utility = units.contribution(view, group, reader, magnitudes, batches, centre)
         elif terms & OUTGOING:
             total: Any = sum(magnitudes.outgoing_sum(port).mean(-1) for port in group.consumers)
             utility = total / sum(port.fan_out for port in group.consumers)

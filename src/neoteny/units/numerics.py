@@ -7,6 +7,7 @@ no temporary tensor; elsewhere torch does the work.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -79,15 +80,37 @@ def example_mean(batch: Tensor) -> Tensor:
     return mean
 
 
-def mean_deviation(batch: Tensor, centre: Tensor | None) -> Tensor:
-    """Mean over examples of |h - centre|: (*R, B, U, positions), (*R, U) -> (*R, U, positions); centre None is 0."""
+def average(values: list[Tensor], batches: list[Tensor]) -> Tensor:
+    """Mean over all examples of several passes, or calls in one: each counts by its size."""
+    if len(values) == 1:
+        return values[0]
+    sizes = [batch.numel() for batch in batches]
+    whole = math.fsum(sizes)
+    total = values[0] * (sizes[0] / whole)
+    for value, size in zip(values[1:], sizes[1:], strict=True):
+        total = total + value * (size / whole)
+    return total
+
+
+def mean_deviation(batch: Tensor, centre: Tensor | None, start: int = 0, units: int | None = None) -> Tensor:
+    """Mean over examples of |h - centre|: (*R, B, features, positions), (*R, U) -> (*R, U, positions).
+
+    Args:
+        batch: h.
+        centre: None is 0.
+        start: the feature of the first unit.
+        units: how many features to take from there; all that are left by default.
+    """
+    units = batch.shape[-2] - start if units is None else units
     kernels = compiled_means() if is_plain(batch) else None
     if kernels is None or centre is None:
+        batch = batch.narrow(-2, start, units)
         distance = batch.abs() if centre is None else (batch - centre.unsqueeze(-1).unsqueeze(-3)).abs_()
         return distance[..., 0, :, :] if distance.shape[-3] == 1 else distance.mean(-3)
-    deviation = batch.new_zeros(*batch.shape[:-3], *batch.shape[-2:])
-    block, units = batch.numpy().reshape(-1, *batch.shape[-3:]), batch.shape[-2]
-    kernels[1](block, centre.contiguous().numpy().reshape(-1, units), deviation.numpy().reshape(-1, *batch.shape[-2:]))
+    deviation = batch.new_zeros(*batch.shape[:-3], units, batch.shape[-1])
+    block = batch.numpy().reshape(-1, *batch.shape[-3:])
+    centres, sums = centre.contiguous().numpy().reshape(-1, units), deviation.numpy()
+    kernels[1](block, start, centres, sums.reshape(-1, units, batch.shape[-1]))
     return deviation
 
 
@@ -146,7 +169,7 @@ def compiled_sums() -> Callable[..., None] | None:
 
 @functools.cache
 def compiled_means() -> tuple[Callable[..., None], Callable[..., None]] | None:
-    """Compiled `example_mean` (h (N, B, F), mean) and `mean_deviation` (h (N, B, U, P), centre, deviation)."""
+    """Compiled `example_mean` (h (N, B, F), mean) and `mean_deviation` (h (N, B, F, P), start, centre, deviation)."""
     compile_ = compiler()
     if compile_ is None:
         return None
@@ -164,13 +187,14 @@ def compiled_means() -> tuple[Callable[..., None], Callable[..., None]] | None:
                 total[i] /= examples
 
     @compile_
-    def deviations(h, centre, deviation):  # pragma: no cover - compiled
-        runs, examples, units, positions = h.shape
+    def deviations(h, start, centre, deviation):  # pragma: no cover - compiled
+        runs, examples, _, positions = h.shape
+        units = deviation.shape[1]
         for n in range(runs):
             for b in range(examples):
                 for i in range(units):
                     middle = centre[n, i]
-                    row = h[n, b, i]
+                    row = h[n, b, start + i]
                     total = deviation[n, i]
                     for p in range(positions):
                         total[p] += abs(row[p] - middle)

@@ -5,7 +5,6 @@ Before this: `view` (live tensors and recorded activations). After it: the utili
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +37,13 @@ def new_statistics(view: View, group: LiveGroup, keep_column_means: bool) -> Sta
     }
 
 
+def batches_of(view: View, reader: Reader, dtype: torch.dtype) -> list[Tensor]:
+    """As `read`; all features of the module, (*R, B, features, positions), where several groups share its input."""
+    if view.shared_inputs.start(reader) is not None:
+        return view.shared_inputs.batches(reader, dtype)
+    return read(view, reader, dtype)
+
+
 def read(view: View, reader: Reader, dtype: torch.dtype) -> list[Tensor]:
     """A group's activations since the last tick, one (*R, B, U, positions) a forward pass."""
     return [reader.split(inputs, len(view.runs)).to(dtype) for inputs in view.activations[reader.key]]
@@ -57,9 +63,13 @@ def update_means(
     """
     mean, power = statistics["mean_activation"], statistics["decay_power"]
     rate = view.per_run(decay, mean, axes=1)
-    means = [numerics.example_mean(batch) for batch in batches]  # (*R, U, positions)
-    over_positions = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in means]
-    observed = _average(over_positions, batches)
+    shared, means = view.shared_inputs, list[Tensor]()
+    if (start := shared.start(reader)) is not None:
+        observed = shared.unit_means(reader, start, mean.dtype)
+    else:
+        means = [numerics.example_mean(batch) for batch in batches]  # (*R, U, positions)
+        over_positions = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in means]
+        observed = numerics.average(over_positions, batches)
     finite = torch.isfinite(observed)
     before = 1.0 - power
     power.copy_(torch.where(finite, power * rate, power))
@@ -71,12 +81,18 @@ def update_means(
             # This consumer did not run: its corrected means stay as they are while the correction goes on.
             kept.mul_(torch.where(before > 0.0, (1.0 - power) / before, 1.0)[..., None, None])
             continue
-        seen = means
-        if port is not reader:
-            seen = [numerics.example_mean(part) for part in read(view, port, mean.dtype)]
-        columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
-        observed = _average(columns, inputs)
-        kept.lerp_(torch.where(torch.isfinite(observed), observed, kept), 1.0 - view.per_run(decay, mean, axes=3))
+        known_finite = False
+        if (start := shared.start(port)) is not None:
+            observed, known_finite = shared.column_means(port, start, mean.dtype)
+        else:
+            seen = means
+            if port is not reader:
+                seen = [numerics.example_mean(part) for part in read(view, port, mean.dtype)]
+            columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
+            observed = numerics.average(columns, inputs)
+        if not known_finite:
+            observed = torch.where(torch.isfinite(observed), observed, kept)
+        kept.lerp_(observed, 1.0 - view.per_run(decay, mean, axes=3))
 
 
 def correction(statistics: Statistics) -> Tensor:
@@ -85,7 +101,7 @@ def correction(statistics: Statistics) -> Tensor:
 
 
 def contribution(
-    group: LiveGroup, reader: Reader, magnitudes: Magnitudes, batches: list[Tensor], centre: Tensor | None
+    view: View, group: LiveGroup, reader: Reader, magnitudes: Magnitudes, batches: list[Tensor], centre: Tensor | None
 ) -> Tensor:
     """Mean over examples of |h - centre| times the mean absolute outgoing weight, (*R, U).
 
@@ -93,17 +109,22 @@ def contribution(
     weights of all of them count alike.
 
     Args:
+        view, group, reader: whose units, and where they are read.
+        magnitudes: of the weights after the update.
+        batches: what `batches_of` gives for the reader.
         centre: (*R, U) the mean activations; None for the uncentred contribution.
     """
-    deviations = [_deviation(batch, centre, reader) for batch in batches]
-    deviation = _average(deviations, batches)  # (*R, U, positions)
+    start = view.shared_inputs.start(reader) or 0
+    deviations = [_deviation(batch, centre, reader, start, group.units) for batch in batches]
+    deviation = numerics.average(deviations, batches)  # (*R, U, positions)
+    average = deviation if deviation.shape[-1] == 1 else deviation.mean(-1, keepdim=True)
     total: Tensor | None = None
     for port in group.consumers:
         outgoing = magnitudes.outgoing_sum(port)  # (*R, U, repeat)
         if port is reader and outgoing.shape[-1] == deviation.shape[-1]:
             share = deviation * outgoing
         else:
-            share = deviation.mean(-1, keepdim=True) * outgoing
+            share = average * outgoing
         share = share.squeeze(-1) if share.shape[-1] == 1 else share.mean(-1)
         total = share if total is None else total + share
     assert total is not None
@@ -132,20 +153,8 @@ def start_again(statistics: Statistics, chosen: ChosenUnits, step: int) -> None:
     chosen.put(statistics["born"], step)
 
 
-def _deviation(batch: Tensor, centre: Tensor | None, reader: Reader) -> Tensor:
+def _deviation(batch: Tensor, centre: Tensor | None, reader: Reader, start: int, units: int) -> Tensor:
     """(*R, U, columns): mean over examples, and over positions that are not columns of the reader."""
-    distance = numerics.mean_deviation(batch, centre)
+    distance = numerics.mean_deviation(batch, centre, start, units)
     columns = isinstance(reader, ConsumerPort) and reader.convolution is None
     return distance if columns or distance.shape[-1] == 1 else distance.mean(-1, keepdim=True)
-
-
-def _average(values: list[Tensor], batches: list[Tensor]) -> Tensor:
-    """Mean over all examples of several passes: each pass counts by its size."""
-    if len(values) == 1:
-        return values[0]
-    sizes = [batch.numel() for batch in batches]
-    whole = math.fsum(sizes)
-    total = values[0] * (sizes[0] / whole)
-    for value, size in zip(values[1:], sizes[1:], strict=True):
-        total = total + value * (size / whole)
-    return total

@@ -21,6 +21,7 @@ from neoteny.layers.ports import ConsumerPort, HiddenPort, NormPort, ProducerPor
 from neoteny.layers.recurrent import RECURRENT, hidden_source
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units import numerics
+from neoteny.units.shared_inputs import SharedInputs
 
 Reader = ConsumerPort | NormPort | HiddenPort
 """Where activations are read."""
@@ -111,6 +112,7 @@ class View(ABC):
         self.listeners: list[ResetListener] = []
         self._per_run: dict[Any, Tensor] = {}
         self._magnitudes: Magnitudes | None = None
+        self._shared_inputs: SharedInputs | None = None
 
     @property
     @abstractmethod
@@ -199,6 +201,13 @@ class View(ABC):
             self._per_run[key] = tensor.reshape(self.runs + (1,) * axes)
         return self._per_run[key]
 
+    @property
+    def shared_inputs(self) -> SharedInputs:
+        """What modules were given that several groups read; a method that reads it forgets what was kept before."""
+        if self._shared_inputs is None:
+            self._shared_inputs = SharedInputs(self)
+        return self._shared_inputs
+
     def magnitudes(self) -> Magnitudes:
         """Sums of absolute weights as they are now."""
         if self._magnitudes is None:
@@ -241,6 +250,7 @@ class Magnitudes:
     def __init__(self, view: View) -> None:
         self._view = view
         self._sums: dict[str, numerics.Sums] = {}
+        self._by_feature: dict[tuple[str, bool], Tensor] = {}
         wanted: dict[str, list[bool]] = {}
         ports: dict[str, ProducerPort | ConsumerPort] = {}
         for group in view.groups:
@@ -258,6 +268,7 @@ class Magnitudes:
     def forget(self) -> None:
         """The weights have changed."""
         self._sums.clear()
+        self._by_feature.clear()
 
     def incoming_mean(self, group: LiveGroup) -> Tensor:
         """(*R, U) mean absolute incoming weight, over all producers."""
@@ -278,10 +289,11 @@ class Magnitudes:
 
     def _features(self, port: ProducerPort | ConsumerPort, first_axis: bool) -> Tensor:
         """(*R, width) the sums of a port's features, which the weight's first or its second axis counts."""
-        sums = self.sums(port.weight)
-        if first_axis:
-            assert sums.rows is not None
-            return sums.rows.reshape(*self._view.runs, -1)
-        assert sums.columns is not None
-        columns = sums.columns.reshape(*self._view.runs, port.width, -1)
-        return columns.squeeze(-1) if columns.shape[-1] == 1 else columns.sum(-1)
+        key = (port.weight, first_axis)
+        if key not in self._by_feature:
+            sums = self.sums(port.weight)
+            found = sums.rows if first_axis else sums.columns
+            assert found is not None
+            found = found.reshape(*self._view.runs, port.width, -1)
+            self._by_feature[key] = found.squeeze(-1) if found.shape[-1] == 1 else found.sum(-1)
+        return self._by_feature[key]

@@ -87,3 +87,11 @@ def test_compiled_and_general_draws_are_equal() -> None:
             assert torch.equal(
                 draw(seeds, step, "fc.weight", rows, 11), draw(seeds, tensor_step, "fc.weight", rows, 11)
             )
+
+
+def test_some_neighbouring_features_are_measured_in_place() -> None:
+    batch, centre = torch.randn(3, 5, 7, 4), torch.randn(3, 2)
+    for each in (batch, strided(batch)):
+        for middle in (centre, None):
+            expected = numerics.mean_deviation(batch[:, :, 3:5].contiguous(), middle)
+            torch.testing.assert_close(numerics.mean_deviation(each, middle, 3, 2), expected)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from neoteny.layers.ports import ConsumerPort, NormPort
+from neoteny.layers.ports import ConsumerPort, HiddenPort, NormPort
 from neoteny.units import numerics
 
 if TYPE_CHECKING:
     from neoteny.units.view import View
 
-Reader = ConsumerPort | NormPort
-R = TypeVar("R", bound=ConsumerPort | NormPort)
+Reader = ConsumerPort | NormPort | HiddenPort
+R = TypeVar("R", bound=ConsumerPort | NormPort | HiddenPort)
 Key = tuple[str, torch.dtype]
 
 
@@ -37,7 +37,7 @@ class SharedInputs:
     def __init__(self, view: View) -> None:
         self._view = view
         readers = Counter(name for group in view.groups for name in group.read_modules())
-        self._modules = {name for name, count in readers.items() if count > 1}
+        self._keys = {name for name, count in readers.items() if count > 1}
         self._batches: dict[Key, list[Tensor]] = {}
         self._positions: dict[Key, list[Tensor]] = {}
         self._means: dict[Key, Tensor] = {}
@@ -50,14 +50,14 @@ class SharedInputs:
 
     def start(self, port: Reader) -> int | None:
         """The feature of the port's first unit; None for a port that is not served."""
-        return port.start if port.module in self._modules else None
+        return port.start if port.key in self._keys else None
 
     def batches(self, port: Reader, dtype: torch.dtype) -> list[Tensor]:
         """All features of the module, for each pass (*R, B, features, positions)."""
-        key = (port.module, dtype)
+        key = (port.key, dtype)
         if key not in self._batches:
             whole, axes = _whole(port), len(self._view.runs)
-            self._batches[key] = [whole.split(each, axes).to(dtype) for each in self._view.activations[port.module]]
+            self._batches[key] = [whole.split(each, axes).to(dtype) for each in self._view.activations[port.key]]
         return self._batches[key]
 
     def unit_means(self, port: Reader, start: int, dtype: torch.dtype) -> Tensor:
@@ -66,12 +66,12 @@ class SharedInputs:
 
     def column_means(self, port: ConsumerPort, start: int, dtype: torch.dtype) -> tuple[Tensor, bool]:
         """(*R, U, 1, taps) as of `ConsumerPort.column_means`, and whether all are known to be finite."""
-        key = (port.module, dtype)
+        key = (port.key, dtype)
         if key not in self._columns:
             if port.pointwise:
                 columns = self._all_means(port, dtype)[..., None, None]
             else:
-                inputs, whole = self._view.activations[port.module], _whole(port)
+                inputs, whole = self._view.activations[port.key], _whole(port)
                 means = zip(self._by_position(port, dtype), inputs, strict=True)
                 columns = numerics.average([whole.column_means(mean, each) for mean, each in means], inputs)
             # another device is not waited for
@@ -81,7 +81,7 @@ class SharedInputs:
 
     def _all_means(self, port: Reader, dtype: torch.dtype) -> Tensor:
         """(*R, features) the mean over examples and positions."""
-        key = (port.module, dtype)
+        key = (port.key, dtype)
         if key not in self._means:
             means = self._by_position(port, dtype)
             flat = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in means]
@@ -90,7 +90,7 @@ class SharedInputs:
 
     def _by_position(self, port: Reader, dtype: torch.dtype) -> list[Tensor]:
         """For each pass (*R, features, positions)."""
-        key = (port.module, dtype)
+        key = (port.key, dtype)
         if key not in self._positions:
             self._positions[key] = [numerics.example_mean(batch) for batch in self.batches(port, dtype)]
         return self._positions[key]

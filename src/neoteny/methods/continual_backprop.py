@@ -24,7 +24,7 @@ from neoteny.methods.state import copy_nested
 from neoteny.text import render
 from neoteny.units import statistics as units
 from neoteny.units.fused_tick import measure_compiled
-from neoteny.units.reset import reset_units
+from neoteny.units.reset import clear_outgoing, draw_incoming
 from neoteny.units.schedule import Schedule
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM, UTILITIES
 from neoteny.units.view import LiveGroup, Magnitudes, Reader, View, read_modules
@@ -126,10 +126,10 @@ class ContinualBackprop(Method):
             if counts is not None:
                 due.append((group, statistics, self._choose(view, group, statistics, counts)))
         for group, statistics, chosen in due:
-            step = statistics["schedule"].step
-            means = units.means_seen(statistics, chosen) if self.compensate else None
-            reset_units(view, group, chosen, step, means=means, by=self)
-            units.start_again(statistics, chosen, step)
+            clear_outgoing(view, group, chosen, units.means_seen(statistics, chosen) if self.compensate else None)
+        for group, statistics, chosen in due:
+            draw_incoming(view, group, chosen, statistics["schedule"].step, by=self)
+            units.start_again(statistics, chosen, statistics["schedule"].step)
 
     def on_units_reset(self, view: View, state: State, group: LiveGroup, chosen: ChosenUnits) -> None:
         """Units that another method has reset are zero steps old; the schedule counts its eligible units again."""

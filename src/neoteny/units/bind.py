@@ -43,31 +43,7 @@ def bind_groups(model: nn.Module, wiring: Wiring, init: Declared | None) -> list
     """The groups bound to a model's modules and initial distributions."""
     declared = declared_distributions(model, init)
     modules = dict(model.named_modules())
-    return [LiveGroup(group, modules, declared) for group in in_reset_order(wiring.groups)]
-
-
-def in_reset_order(groups: Sequence[UnitGroup]) -> list[UnitGroup]:
-    """The groups in such an order that a layer's columns are cleared before its rows are drawn.
-
-    A reset adds to the biases of its consumers and clears their columns. A row of such a consumer that was drawn before
-    it, at the same tick, would not be that of a new unit. Groups keep the order of the forward pass where nothing
-    speaks against it, and around a loop.
-    """
-    reads = {id(group): {port.module for port in group.consumers} for group in groups}
-    waits = {
-        id(group): {each for each, read in reads.items() if each != id(group) and read & _producers(group)}
-        for group in groups
-    }
-    left, order = list(groups), []
-    while left:
-        present = {id(group) for group in left}
-        order.append(next((group for group in left if not waits[id(group)] & present), left[0]))
-        left.remove(order[-1])
-    return order
-
-
-def _producers(group: UnitGroup) -> set[str]:
-    return {port.module for port in group.producers}
+    return [LiveGroup(group, modules, declared) for group in wiring.groups]
 
 
 def plain_groups(wiring: Wiring, model: nn.Module) -> Wiring:

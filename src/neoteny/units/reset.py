@@ -29,10 +29,7 @@ def reset_units(
     means: Means | None = None,
     by: object = None,
 ) -> None:
-    """Replace the chosen units by new ones.
-
-    The compensation reads the old outgoing weights, so it comes before they are cleared. Where a layer feeds its own
-    units (a recurrence), a weight from one replaced unit to another, or to itself, is an outgoing one: it is zero.
+    """Replace the chosen units of one group by new ones: `clear_outgoing`, then `draw_incoming`.
 
     Args:
         view, group: where the units live.
@@ -42,6 +39,17 @@ def reset_units(
             pre-activation.
         by: the method that resets; every other one is told (`Method.on_units_reset`).
     """
+    clear_outgoing(view, group, chosen, means)
+    draw_incoming(view, group, chosen, step, by)
+
+
+@torch.no_grad()
+def clear_outgoing(view: View, group: LiveGroup, chosen: ChosenUnits, means: Means | None) -> None:
+    """The first half of a reset: consumers keep their mean, and no longer read the units.
+
+    The compensation reads the old outgoing weights, so it comes before they are cleared. Several groups all go through
+    this half first: a consumer's row that is new at the same tick must not keep what is added to its bias here.
+    """
     for port in group.consumers:
         outgoing = port.region(chosen)
         weight = view.tensor(port.weight)
@@ -49,6 +57,15 @@ def reset_units(
             port.compensate(weight, view.tensor(port.bias), chosen, means(port))
         view.write(outgoing, 0.0)
         view.was_reset(outgoing)
+
+
+@torch.no_grad()
+def draw_incoming(view: View, group: LiveGroup, chosen: ChosenUnits, step: int, by: object) -> None:
+    """The second half: new incoming weights, biases and norms.
+
+    Where a layer feeds its own units (a recurrence), a weight from one replaced unit to another, or to itself, is an
+    outgoing one: it is zero.
+    """
     for port, distribution in zip(group.producers, group.initial, strict=True):
         incoming, bias = port.regions(chosen)
         seeds = view.seeds[chosen.runs] if chosen.runs else view.seeds

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 import neoteny
-from neoteny.units.bind import in_reset_order
 
 
 class Branches(nn.Module):
@@ -41,11 +40,30 @@ def test_a_unit_that_is_new_has_no_bias_left_of_a_layer_that_was_replaced_with_i
         assert layer.weight[new].all()  # drawn, not cleared with the columns
 
 
-def test_groups_stay_in_order_where_nothing_speaks_against_it_and_around_a_loop() -> None:
-    chain = [neoteny.UnitGroup("a", "b"), neoteny.UnitGroup("b", "c"), neoteny.UnitGroup("c", "d")]
-    assert in_reset_order(chain) == chain
-    assert in_reset_order([chain[1], chain[0], chain[2]]) == chain
-    loop = [neoteny.UnitGroup("a", "b"), neoteny.UnitGroup("b", "a")]
-    assert in_reset_order(loop) == loop
-    alone = [neoteny.UnitGroup("a", ["a", "b"])]
-    assert in_reset_order(alone) == alone
+class Loop(nn.Module):
+    """Two layers that feed each other, called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.up, self.down, self.out = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.start(x)
+        for _ in range(2):
+            x = x + self.down(torch.relu(self.up(x)))
+        return self.out(torch.relu(self.up(x)))
+
+
+def test_new_units_have_no_bias_left_in_layers_that_feed_each_other() -> None:
+    torch.manual_seed(0)
+    model = Loop()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = neoteny.ContinualBackprop(0.5, maturity_threshold=0)
+    plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(1, 6))
+    model(torch.randn(16, 6)).square().sum().backward()
+    optimizer.step()
+    plastic.step()
+    assert plastic.replaced == {"start": 4, "up": 4}
+    ages = {name: each["born"] for name, each in plastic.state_dict()["states"][0].items()}
+    assert not model.up.bias[ages["up"] == 1].any()
+    assert not model.down.bias[ages["start"] == 1].any()

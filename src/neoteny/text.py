@@ -53,7 +53,7 @@ def compact(names: Sequence[str]) -> str:
     patterns: dict[str, list[str]] = {}
     for name in names:
         patterns.setdefault(_pattern(name), []).append(name)
-    short = [_together(pattern, some) for pattern, some in patterns.items()]
+    short = [_together(some) for some in patterns.values()]
     return ", ".join(short if len(short) <= 6 else [*short[:5], f"and {len(short) - 5} more kinds"])
 
 
@@ -67,10 +67,7 @@ def by_kind(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, reason in reasons.items():
         kinds.setdefault((_pattern(name), re.sub(r"(?<=\.)\d+(?!\w)", "*", reason)), []).append(name)
-    return [
-        (_together(pattern, some), reasons[some[0]] if len({reasons[name] for name in some}) == 1 else reason)
-        for (pattern, reason), some in kinds.items()
-    ]
+    return [(_together(some), _merged([reasons[name] for name in some])) for some in kinds.values()]
 
 
 def _pattern(name: str) -> str:
@@ -78,8 +75,14 @@ def _pattern(name: str) -> str:
     return name if pattern == "*" else pattern
 
 
-def _together(pattern: str, names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{pattern} ({len(names)} layers)"
+def _together(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{_merged(names)} ({len(names)} layers)"
+
+
+def _merged(texts: Sequence[str]) -> str:
+    """Texts that differ in numbers alone as one, with a star for each number that differs."""
+    parts = zip(*(re.split(r"(\d+)", text) for text in texts), strict=True)
+    return "".join(some[0] if len(set(some)) == 1 else "*" for some in parts)
 
 
 def printable(text: str) -> str:

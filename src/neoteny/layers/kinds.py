@@ -7,6 +7,7 @@ reset may write to them.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any, Literal, cast
 
 import torch
@@ -63,14 +64,19 @@ def kind_of(module: nn.Module) -> Kind:
     return "opaque" if is_torch and owns else "plain"
 
 
-def watched_modules(model: nn.Module) -> dict[str, tuple[nn.Module, Kind]]:
-    """Every boundary, norm and opaque module by name; modules inside one of them belong to it."""
+def watched_modules(model: nn.Module, closed: Collection[str] = ()) -> dict[str, tuple[nn.Module, Kind]]:
+    """Every boundary, norm and opaque module by name; modules inside one of them belong to it.
+
+    Args:
+        model: the model.
+        closed: names of modules to take for opaque ones.
+    """
     found: dict[str, tuple[nn.Module, Kind]] = {}
     inside: list[str] = []
     for name, module in model.named_modules():
         if any(name.startswith(prefix) for prefix in inside):
             continue
-        kind = kind_of(module)
+        kind: Kind = "opaque" if name in closed else kind_of(module)
         if kind != "plain":
             found[name] = (module, kind)
             inside.append(f"{name}." if name else "")

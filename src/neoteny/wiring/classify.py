@@ -14,8 +14,10 @@ from torch import nn
 
 from neoteny.layers.kinds import couples, input_first, width_out
 from neoteny.layers.parametrized import why_rows_coupled
+from neoteny.text import compact
 from neoteny.wiring.evidence import Evidence
 from neoteny.wiring.families import Check, Families
+from neoteny.wiring.probe import Probe
 from neoteny.wiring.verify import inert
 from neoteny.wiring.wiring import IDLE, Wiring
 
@@ -40,11 +42,26 @@ def classify(evidence: Evidence, check: Check, *, accept: bool, everywhere: bool
         evidence.left_out[name] = f"{evidence.class_name(name)}: {_closed(probe.module(name))}"
     for name, class_name in _unknown(probe.recording.loose, evidence.model, probe.watched):
         evidence.left_out[name] = f"{class_name}: a class that tracing does not know, so its weights stay as they are"
+    evidence.left_out.update(_fused(probe))
     called = {name: place for place, name in enumerate(dict.fromkeys(probe.order))}
     order = sorted(evidence.left_out, key=lambda name: called.get(name.split("[")[0], len(called)))
     left_out = {name: evidence.left_out[name] for name in order}
     reasons = (evidence.refused, evidence.guesses, evidence.avoidable)
     return Wiring(tuple(groups), left_out, *reasons, uncalled=tuple(evidence.uncalled))
+
+
+def _fused(probe: Probe) -> dict[str, str]:
+    """Custom modules that hold several matrices in one parameter, each with the reason why they have no units."""
+    found: dict[str, list[str]] = {}
+    for name, parameter in probe.recording.loose.items():
+        if parameter.dim() == 3 and min(parameter.shape) > 1:
+            owner, _, key = name.rpartition(".")
+            found.setdefault(owner, []).append(key)
+    return {
+        owner: f"{type(probe.sandbox.model.get_submodule(owner)).__name__}: its {', '.join(keys)} hold one matrix per "
+        "expert in one parameter, and units of such fused experts are not replaced"
+        for owner, keys in found.items()
+    }
 
 
 def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
@@ -66,6 +83,9 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
         evidence.left_out[name] = (
             f"its values reach the model's output directly and also feed {names} (a residual stream)"
         )
+    elif evidence.closed.intersection(base.opaque):
+        some = compact([sink for sink in base.opaque if sink in evidence.closed])
+        evidence.left_out[name] = f"feeds {some}, which run for some inputs only"
     elif base.opaque:
         closed = ", ".join(f"{sink} ({evidence.class_name(sink)})" for sink in base.opaque)
         evidence.left_out[name] = f"feeds {closed}, whose weights cannot be rewritten unit by unit"

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from neoteny.layers.groups import UnitGroup
-from neoteny.layers.kinds import unwritable
+from neoteny.layers.kinds import unwritable, width_in
 from neoteny.layers.recurrent import RECURRENT, depth
-from neoteny.wiring.flow import apart
+from neoteny.text import compact
+from neoteny.wiring.flow import OUTPUT, apart
 from neoteny.wiring.modules import in_unused_adapter
 from neoteny.wiring.probe import Pass, Probe
 from neoteny.wiring.sandbox import leaves
@@ -39,6 +40,7 @@ class Evidence:
         foreign: what the inputs, embeddings and opaque modules reach.
         noted: what parameters of custom modules reach.
         inner: what the states of recurrent modules' lower layers reach.
+        closed: experts, which may run or not; see `experts.py`.
     """
 
     def __init__(self, probe: Probe, leave_out: list[str], *, frozen: bool) -> None:
@@ -47,6 +49,7 @@ class Evidence:
         self.leave_out = {
             name for name in probe.watched for chosen in leave_out if name == chosen or name.startswith(f"{chosen}.")
         }
+        self.closed = probe.recording.closed
         self.unwritable = unwritable(self.model, frozen=frozen)
         for name, keys in probe.recording.outside.items():
             self.unwritable.setdefault(name, f"its {' and '.join(sorted(keys))} is also used outside its own forward")
@@ -72,13 +75,17 @@ class Evidence:
         """Run the passes of what else may reach the places that open layers reach, or any place."""
         reach = self.probe.recording.reach
         places = {sink for name in self.open_layers for sink in self.bases[name].hits}
-        self.foreign[INPUT] = self.probe.taint_inputs()
+        self.foreign[INPUT] = given = self.probe.taint_inputs()
+        if self._strayed(given):
+            self._widen(given, [*self.probe.watched, OUTPUT])
         opaque, loose = (
             [name for name in names if everywhere or reach is None or not places.isdisjoint(reach[name])]
             for names in (self.probe.named("opaque"), self.probe.recording.loose)
         )
         for name, (seen,) in self._each(opaque, lambda some: (self.probe.taint(some),)).items():
             self.foreign[f"{name} ({self.class_name(name)})"] = seen
+            if self._strayed(seen):
+                self._widen(seen, [*self.probe.watched, OUTPUT] if reach is None else reach[name])
         for name in self.several_layers():
             self.foreign[f"{name} (state of its lower layers)"] = self.inner[name] = self.probe.taint_inner(name)
         if loose and self.probe.taint_parameters(loose).hits:
@@ -151,7 +158,7 @@ class Evidence:
                 self._compare_calls(seen)
         for name in probe.named("boundary"):
             given = [*lost.inputs.get(name, []), *turned.inputs.get(name, [])]
-            if name in lost.inputs and not any(bool(values.any()) for values in given):
+            if any(values.numel() for values in given) and not any(bool(values.any()) for values in given):
                 reason = (
                     "the example gives it nothing but zeros; if it is a recurrence, pass an example of several steps"
                 )
@@ -159,11 +166,25 @@ class Evidence:
         return self.avoidable
 
     def _compare_calls(self, seen: Pass) -> None:
-        if seen.error is not None or seen.order == self.probe.order:
+        if seen.error is not None or seen.order == self.probe.order or self._strayed(seen):
             return
         first = next((a or b for a, b in _zip_longest(seen.order, self.probe.order) if a != b), "")
         self.refused[first] = "data-dependent control flow: whether and when it is called depends on the values"
         self.avoidable = False
+
+    def _strayed(self, seen: Pass) -> bool:
+        """Whether a pass ran other experts than the recording, and is otherwise the same as far as it went."""
+        if not self.closed or (seen.error is None and seen.order == self.probe.order):
+            return False
+        now, then = ([name for name in order if name not in self.closed] for order in (seen.order, self.probe.order))
+        return now == then[: len(now)]
+
+    def _widen(self, seen: Pass, places: Iterable[str]) -> None:
+        """Take a pass that strayed to have reached every feature of some places, since what it misses is not known."""
+        for place in places:
+            if self.probe.watched.get(place, (None, ""))[1] in ("boundary", "norm"):
+                seen.hits[place] = torch.ones(width_in(self.probe.module(place)), dtype=torch.bool)
+        seen.leaked |= OUTPUT in places
 
     def _each(self, names: list[str], run: Callable[[list[str]], tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:
         """What `run` sees of each source alone. Sources that cannot reach a common place share their passes."""
@@ -198,6 +219,11 @@ class Evidence:
             base = self.bases[name] = tainted[name][0]
             for seen in (base, *moved[name]):
                 self._compare_calls(seen)
+            if any(self._strayed(seen) for seen in (base, *moved[name])):
+                reach = self.probe.recording.reach
+                self.left_out.setdefault(name, f"its values decide which of {compact(sorted(self.closed))} run")
+                self._widen(base, [*self.probe.watched, OUTPUT] if reach is None else reach[name])
+                continue
             if moved[name][1].error is not None:
                 continue
             hits = moved[name][1].hits

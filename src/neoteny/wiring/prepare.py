@@ -8,7 +8,7 @@ the example that was given, with half of each group's units.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,15 +38,18 @@ class Part:
     check: Check
 
 
-def prepare(sandbox: Sandbox, example: Any) -> list[Part]:
-    """The ways in which a model runs an example: one, or two where training mode calls other layers."""
-    given = record(sandbox, example)
+def prepare(sandbox: Sandbox, example: Any, closed: Collection[str] = ()) -> list[Part]:
+    """The ways in which a model runs an example: one, or two where training mode calls other layers.
+
+    `closed` names modules to take for opaque ones, which may run or not.
+    """
+    given = record(sandbox, example, closed=closed)
     reduced = _reduce(given)
     shown = given if reduced is None else reduced
     training = shown.listen_in_training()
-    if training is None or set(training) == set(shown.order):
+    if training is None or not (set(training) ^ set(shown.order)).difference(closed):
         return [_part(given, reduced, (False, True))]
-    trained = record(sandbox, example, training=True)
+    trained = record(sandbox, example, training=True, closed=closed)
     return [_part(given, reduced, (False,)), _part(trained, _reduce(trained), (True,))]
 
 
@@ -74,7 +77,7 @@ def _reduce(given: Recording) -> Recording | None:
         return None
     for example in _smaller(given.example):
         try:
-            reduced = record(given.sandbox, example, training=given.training)
+            reduced = record(given.sandbox, example, training=given.training, closed=given.closed)
         except ValueError:  # the model takes no such example
             continue
         if reduced.order == given.order and reduced.reach == given.reach and _ranks(reduced) == _ranks(given):

@@ -6,7 +6,7 @@ Before this: `sandbox.py`; after it: `probe.py` replays the recording with some 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ class Recording:
         sandbox: runs the model.
         example: the batch to run it on.
         training: record in training mode, for layers that are called there only.
+        closed: names of modules to take for opaque ones.
 
     Attributes:
         watched: every boundary, norm and opaque module with its kind, by name.
@@ -45,11 +46,12 @@ class Recording:
         reach: for each layer, opaque module and loose parameter, the places its values may reach; None if not known.
     """
 
-    def __init__(self, sandbox: Sandbox, example: Any, *, training: bool = False) -> None:
+    def __init__(self, sandbox: Sandbox, example: Any, *, training: bool = False, closed: Collection[str] = ()) -> None:
         self.sandbox = sandbox
         self.example = example
         self.training = training
-        self.watched = watched_modules(sandbox.model)
+        self.closed = frozenset(closed)
+        self.watched = watched_modules(sandbox.model, closed)
         self.loose = loose_parameters(sandbox.model)
         self.reach: dict[str, set[str]] | None = None
         flow = Flow()
@@ -240,10 +242,10 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def record(sandbox: Sandbox, example: Any, *, training: bool = False) -> Recording:
+def record(sandbox: Sandbox, example: Any, *, training: bool = False, closed: Collection[str] = ()) -> Recording:
     """The recording of a model; errors say what to do about the example."""
     try:
-        recording = Recording(sandbox, example, training=training)
+        recording = Recording(sandbox, example, training=training, closed=closed)
     except Exception as error:
         raise ValueError(
             f"expected an example batch the model accepts; with {describe_example(example)} the model raised "

@@ -23,8 +23,9 @@ from neoteny.wiring.calls import check_calls, split_calls
 from neoteny.wiring.classify import classify
 from neoteny.wiring.declare import declare, resolve_groups
 from neoteny.wiring.evidence import Evidence
+from neoteny.wiring.experts import find_experts, reaches_all, with_experts
 from neoteny.wiring.modules import first_name, unwrap
-from neoteny.wiring.prepare import prepare
+from neoteny.wiring.prepare import Part, prepare
 from neoteny.wiring.sandbox import Sandbox, few_examples
 from neoteny.wiring.saved import shapes_of
 from neoteny.wiring.unite import Traced, unite
@@ -82,7 +83,9 @@ def trace(
     if any(some is not call for some, call in zip(few, calls, strict=True)):
         with contextlib.suppress(ValueError):  # it was not the batch axis: go on with the whole example
             some = few if isinstance(example, list) else few[0]
-            return trace(model, some, groups=groups, leave_out=leave_out, norm=norm)
+            wiring = trace(model, some, groups=groups, leave_out=leave_out, norm=norm)
+            if reaches_all(wiring):
+                return wiring
     wiring = find(model, example, groups=groups, leave_out=leave_out, norm=norm)
     if wiring.refused:
         raise WiringError(wiring)
@@ -139,12 +142,26 @@ def find(
         if isinstance(example, list):
             check_calls(sandbox, calls)
         parts = [part for call in calls for part in prepare(sandbox, call)]
-        ways: list[Traced] = []
-        for part in () if only else parts:
-            evidence = Evidence(part.probe, names, frozen=frozen)
-            found = classify(evidence, part.check, accept=norm == "accept", everywhere=len(parts) > 1)
-            ways.append(Traced(evidence, part.check, found))
-        wiring = unite(ways) if ways else Wiring(())
+        wiring = Wiring(()) if only else _trace_parts(parts, names, norm, frozen)
+        if (wiring.refused or wiring.uncalled) and (experts := find_experts(sandbox, calls)):
+            parts = [part for call in calls for part in prepare(sandbox, call, experts)]
+            around = _trace_parts(parts, names, norm, frozen)
+
+            def alone(expert: nn.Module, given: Any, leave_out: list[str]) -> Wiring:
+                return find(expert, given, leave_out=leave_out, norm=norm, frozen=frozen)
+
+            checks = [part.check for part in parts]
+            wiring = with_experts(sandbox, calls, around, experts, checks, alone, names, frozen)
         if declared is not None:
             wiring = declare(model, parts, declared, wiring)
         return replace(wiring, passes=sandbox.progress.passes, shapes=shapes_of(model))
+
+
+def _trace_parts(parts: Sequence[Part], leave_out: list[str], norm: Norm, frozen: bool) -> Wiring:
+    """The wiring that holds in all ways of running a model."""
+    ways: list[Traced] = []
+    for part in parts:
+        evidence = Evidence(part.probe, leave_out, frozen=frozen)
+        found = classify(evidence, part.check, accept=norm == "accept", everywhere=len(parts) > 1)
+        ways.append(Traced(evidence, part.check, found))
+    return unite(ways)

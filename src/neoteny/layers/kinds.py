@@ -17,8 +17,9 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from neoteny.layers import recurrent
+from neoteny.layers.lookalikes import Norm, norm_of
 from neoteny.layers.overridden import acts_as_its_base
-from neoteny.layers.parametrized import why_unwritable
+from neoteny.layers.parametrized import NormedWeight, computed_weight, why_unwritable
 from neoteny.layers.recurrent import RECURRENT, is_recurrent
 
 Kind = Literal["boundary", "norm", "opaque", "plain"]
@@ -43,18 +44,20 @@ def kind_of(module: nn.Module) -> Kind:
     """How tracing treats a module: a boundary stops the probe, a norm passes it on, an opaque module is closed.
 
     A subclass that overrides `forward` no longer says what its rows and columns mean, so it is opaque, unless a trial
-    shows it.
+    shows it (`overridden.py`, `lookalikes.py`).
     """
     if isinstance(module, (*BOUNDARIES, *NORMS)):
-        methods = [type(module).forward, getattr(type(module), "_conv_forward", type(module).forward)]
-        stock = all(method.__module__.startswith("torch.nn.modules") for method in methods)
-        if "forward" in module.__dict__ or not (stock or acts_as_its_base(module)):
+        if "forward" in module.__dict__:
             return "opaque"
-        return "boundary" if isinstance(module, BOUNDARIES) else "norm"
+        if isinstance(module, BOUNDARIES):
+            return "boundary" if _is_stock(module) or acts_as_its_base(module) else "opaque"
+        return "norm" if _is_stock(module) or norm_of(module) is not None else "opaque"
     if is_input_first_linear(module):
         return "opaque" if "forward" in module.__dict__ else "boundary"
     if is_recurrent(module):
         return "boundary"
+    if norm_of(module) is not None:
+        return "opaque" if "forward" in module.__dict__ else "norm"
     if isinstance(module, TRANSPARENT) or type(module).__module__.startswith("torch.nn.utils"):
         return "plain"
     if type(module).__module__.startswith(("torch.ao.nn", "torch.nn.quantized")):
@@ -98,6 +101,25 @@ def loose_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return loose
 
 
+def _is_stock(module: nn.Module) -> bool:
+    """Whether a module's forward is torch's own."""
+    methods = [type(module).forward, getattr(type(module), "_conv_forward", type(module).forward)]
+    return all(method.__module__.startswith("torch.nn.modules") for method in methods)
+
+
+def _foreign_norm(module: nn.Module) -> Norm | None:
+    """How a norm of another library acts; None for one of torch."""
+    return None if _is_stock(module) else norm_of(module)
+
+
+def norm_fresh(module: nn.Module) -> dict[str, float]:
+    """The tensors of a norm by name, each with the value that a new feature has."""
+    if (norm := _foreign_norm(module)) is not None:
+        return norm.fresh
+    fresh = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
+    return {name: value for name, value in fresh.items() if getattr(module, name, None) is not None}
+
+
 def is_input_first_linear(module: nn.Module) -> bool:
     """Whether a module is a linear layer of another library with a weight (in, out)."""
     if type(module).__name__ not in INPUT_FIRST:
@@ -130,6 +152,8 @@ def width_in(module: nn.Module) -> int:
         return module.input_size
     if isinstance(module, _ConvNd):
         return module.in_channels
+    if (norm := _foreign_norm(module)) is not None:
+        return norm.features
     if isinstance(module, nn.GroupNorm):
         return module.num_channels
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
@@ -141,7 +165,11 @@ def width_in(module: nn.Module) -> int:
 
 def feature_dim(module: nn.Module, values: Tensor) -> int:
     """The axis that holds the features in a boundary's or norm's input or output."""
-    if isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm, *RECURRENT)):
+    if isinstance(module, nn.Linear):
+        return values.dim() - 1
+    if (norm := _foreign_norm(module)) is not None:
+        return norm.axis % values.dim()
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm, *RECURRENT)):
         return values.dim() - 1
     if isinstance(module, _ConvNd):  # it also takes inputs without a batch axis, as do these norms
         return values.dim() - 1 - len(module.kernel_size)
@@ -170,6 +198,8 @@ def fill_features(module: nn.Module, values: Any, chosen: Tensor, filling: Any) 
 
 def couples(norm: nn.Module) -> bool:
     """Whether a norm's statistics run over several features, so that one unit moves its neighbours."""
+    if (foreign := _foreign_norm(norm)) is not None:
+        return foreign.couples
     if isinstance(norm, nn.GroupNorm):
         return norm.num_groups < norm.num_channels
     return isinstance(norm, (nn.LayerNorm, nn.RMSNorm))
@@ -195,7 +225,12 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
             continue
         own = dict(module.named_parameters())
         if reason := _computed_weights(module) if isinstance(module, RECURRENT) else why_unwritable(module):
+            if kind == "norm" and "weight" in module._buffers:  # a frozen norm: its scale is no parameter
+                continue
             reasons[name] = reason
+            continue
+        if input_first(module) and isinstance(computed_weight(module), NormedWeight):
+            reasons[name] = "it has weight norm, and its weight is (in, out)"
             continue
         for key, parameter in own.items():
             others = [owner for owner in owners[parameter.data_ptr()] if owner != (f"{name}.{key}" if name else key)]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from neoteny.layers.groups import Port, join
-from neoteny.layers.kinds import feature_dim, input_first, width_in, width_out
+from neoteny.layers.kinds import feature_dim, input_first, norm_fresh, width_in, width_out
 from neoteny.layers.regions import ChosenUnits, Region
 
 
@@ -121,10 +121,7 @@ class NormPort(BoundPort):
     def __init__(self, port: Port, module: nn.Module) -> None:
         super().__init__(port, width_in(module))
         self.norm = module
-        # What a fresh norm holds: scale 1, shift 0, mean 0, variance 1.
-        fresh = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
-        self.fresh = {f"{port.module}.{key}": value for key, value in fresh.items() if _has(module, key)}
-        self.trained = {name for name in self.fresh if name.endswith((".weight", ".bias"))}
+        self.fresh = {f"{port.module}.{key}": value for key, value in norm_fresh(module).items()}
 
     def regions(self, chosen: ChosenUnits) -> list[tuple[Region, float]]:
         """The chosen units' scale, shift and running statistics, each with its fresh value."""
@@ -273,7 +270,3 @@ def _keeps_positions(conv: _ConvNd) -> bool:
     """Whether a kernel of one tap meets each position of the input once and nothing else."""
     padded = any(conv._reversed_padding_repeated_twice) or any(getattr(conv, "output_padding", ()))
     return not padded and all(stride == 1 for stride in conv.stride)
-
-
-def _has(module: nn.Module, key: str) -> bool:
-    return getattr(module, key, None) is not None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -48,6 +51,7 @@ class FreshCopies:
         self._model = model
         self._looks = search(model)
         self._known = _known(model)
+        self._named = named_spread(type(model))
         self._laws: dict[str, Initial] | None = None
         self.notes: list[str] = []
 
@@ -86,7 +90,7 @@ class FreshCopies:
             owner, _, key = name.rpartition(".")
             initial = self._known.get(owner) if key == "weight" else None
             if initial is None and (name not in drawn or drawn[name].own or drawn[name].initial is None):
-                initial, sure = _looks_fresh(look)
+                initial, sure = _looks_fresh(look, self._named)
                 guessed += [] if sure else [name.removesuffix(".weight")]
             if initial is not None and initial.name != "default":  # that has just been drawn
                 laws[name] = initial
@@ -111,11 +115,24 @@ def _known(model: nn.Module) -> dict[str, Initial]:
     return known
 
 
-def _looks_fresh(look: Found) -> tuple[Initial | None, bool]:
+def named_spread(kind: type) -> float | None:
+    """The standard deviation of normal weights that the source file of a class names, if it names one alone.
+
+    Models such as ConvNeXt draw all weights with one spread, in their constructor or in a function beside the class.
+    """
+    try:
+        source = inspect.getsource(sys.modules[kind.__module__])
+    except (OSError, TypeError, KeyError):
+        return None
+    named = {float(number) for number in re.findall(r"\bnormal_\([^()]*\bstd=(\d*\.\d+)", source.replace("trunc_", ""))}
+    return named.pop() if len(named) == 1 else None
+
+
+def _looks_fresh(look: Found, named: float | None = None) -> tuple[Initial | None, bool]:
     """What a weight looks drawn from (None for torch's own, or nothing), and whether that can be relied upon.
 
     Weights that grew as a whole still look drawn. A gain beyond all known ones is therefore not believed: the usual one
-    of the same rule takes its place, so that the growth is seen.
+    of the same rule takes its place, so that the growth is seen. So does the spread that the model's source names.
     """
     rule, initial = look.rule, look.initial
     if initial is not None and initial.name == "orthogonal" and (initial.scale or 0.0) > _LARGEST_GAIN:
@@ -125,6 +142,8 @@ def _looks_fresh(look: Found) -> tuple[Initial | None, bool]:
     if rule.family == UNIFORM and rule.mode in ("constant", "fan_in"):
         return None, True  # torch's own, grown or shrunk: nobody else draws uniform weights of any size
     if rule.mode == "constant":
+        if named is not None:
+            return replace(rule, gain=named).initial(), True
         grown = look.fit.spread > _LARGEST_GAIN / min(look.fans) ** 0.5
         return (None, True) if grown else (look.initial, False)
     if rule.gain <= _LARGEST_GAIN:

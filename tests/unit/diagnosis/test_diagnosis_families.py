@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import neoteny
+from neoteny.diagnosis import fresh_copy
 from support.damage import alarmed, collapse_rank, groups_of, grow, kill_units
 from support.initialised_models import FAMILIES, Blocks, batch, mlp
 
@@ -111,3 +114,30 @@ def test_a_trained_network_is_compared_with_what_its_own_code_draws() -> None:
         assert layer.fresh is not None
         assert layer.fresh.weight_magnitude == pytest.approx(0.05 * (2 / torch.pi) ** 0.5, rel=0.05)
     assert any("times as large" in sentence for sentence in found.verdict)
+
+
+class DrawnInItsConstructor(nn.Module):
+    """All weights with one spread, and no method for it: the source alone says which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.out = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 4)
+        for module in (self.first, self.second, self.out):
+            nn.init.trunc_normal_(module.weight, std=0.0345)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.relu(self.second(torch.relu(self.first(x)))))
+
+
+def test_a_spread_that_the_source_alone_names_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model, inputs = DrawnInItsConstructor(), torch.randn(100, 64)
+    source = inspect.getsource(DrawnInItsConstructor)  # this file names other spreads, too
+    monkeypatch.setattr(fresh_copy.inspect, "getsource", lambda module: source)
+    assert not alarmed(neoteny.diagnose(model, inputs))
+    grow(model)
+    found = neoteny.diagnose(model, inputs)
+    assert sum("are 4.0 times as large" in each for each in found.verdict) == 2, found
+    monkeypatch.undo()
+    assert fresh_copy.named_spread(DrawnInItsConstructor) is None
+    assert fresh_copy.named_spread(int) is None

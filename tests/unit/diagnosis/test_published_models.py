@@ -55,9 +55,7 @@ def check(name: str) -> None:
     damaged = copy.deepcopy(model)
     grow(damaged)
     grown = neoteny.diagnose(damaged, inputs)
-    # ConvNeXt draws all weights with one spread and has no method for it: 0.08 may be its own, and a note says so.
-    unknown = any(note.startswith("no rule says how large") for note in grown.notes)
-    assert unknown if name.endswith("convnext") else any("times as large" in each for each in grown.verdict), grown
+    assert any("times as large" in each for each in grown.verdict), grown
 
 
 def _is_depthwise(model: nn.Module, group: UnitGroup) -> bool:

@@ -15,7 +15,7 @@ RECIPES = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```", PAGE
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("title", "code"), RECIPES, ids=[title for title, _ in RECIPES])
 def test_a_recipe_runs(title: str, code: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for package in ("lightning", "transformers", "accelerate", "peft", "stable_baselines3"):
+    for package in ("lightning", "transformers", "accelerate", "peft", "stable_baselines3", "fastai"):
         if re.search(rf"^(?:from|import) {package}\b", code, re.MULTILINE):
             pytest.importorskip(package, reason=f"{package} is not installed")
     exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
@@ -30,4 +30,5 @@ def test_every_framework_has_its_recipe() -> None:
         "accelerate",
         "peft",
         "Stable-Baselines3",
+        "fastai",
     ]

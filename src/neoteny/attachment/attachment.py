@@ -53,6 +53,7 @@ def attach(
     groups: Sequence[UnitGroup] | None = None,
     leave_out: LeaveOut = (),
     norm: Norm = "accept",
+    heads: bool = False,
     init: Declared | None = None,
     trained: bool = False,
     wiring: Wiring | None = None,
@@ -73,6 +74,7 @@ def attach(
         groups: declared unit groups, in addition to the traced ones; they win where both have the same rows or columns.
         leave_out: producers that shall not become groups; "others" for all that are in no declared group.
         norm: "strict" leaves out units behind a norm that couples them (LayerNorm, GroupNorm); see `trace`.
+        heads: attention heads are units, too.
         init: the initial distribution of new units, for all layers or by producer name. By default the model's
             `initial_distributions` if it has them, else what each layer's weights look drawn from; `print(plastic)`
             says which. "strict" refuses weights that were not drawn by `reset_parameters`.
@@ -112,7 +114,7 @@ def attach(
     live: list[LiveGroup] = []
     laws: Laws = {}
     if any(method.needs_units for method in methods):
-        traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring)
+        traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring, heads)
         traced = owned_groups(traced, inner, state_of)
         laws = choose_laws(inner, producers_of(traced), init, trained)
         live = bind_groups(inner, traced, {name: law.initial for name, law in laws.items()})
@@ -120,7 +122,7 @@ def attach(
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
-    retrace = functools.partial(_trace_again, inner, groups, leave_out, norm)
+    retrace = functools.partial(_trace_again, inner, groups, leave_out, norm, heads)
     made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained)
     for each in earlier:
         each.detach()
@@ -369,6 +371,11 @@ def detach(model: nn.Module) -> None:
 
 
 def _trace_again(
-    model: nn.Module, groups: Sequence[UnitGroup] | None, leave_out: LeaveOut, norm: Norm, example: Any
+    model: nn.Module,
+    groups: Sequence[UnitGroup] | None,
+    leave_out: LeaveOut,
+    norm: Norm,
+    heads: bool,
+    example: Any,
 ) -> Wiring:
-    return find_groups("refresh", model, example, groups, leave_out, norm)
+    return find_groups("refresh", model, example, groups, leave_out, norm, heads=heads)

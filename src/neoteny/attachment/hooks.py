@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from neoteny.attachment.attention import AttentionHook, is_inside_attention
 from neoteny.attachment.reading import CallHook, InputHook, ReadingHook
 from neoteny.attachment.sequences import SequenceHook, sources_by_module
 from neoteny.text import compact
@@ -98,7 +99,9 @@ class Recorder:
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
         self.gradients: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(with_gradient)}
         modules = dict(model.named_modules())
-        watched = [name for name in dict.fromkeys([*self.inputs, *self.gradients]) if name in modules]
+        inside = {name for name in self.inputs if is_inside_attention(name, modules)}
+        named = dict.fromkeys([*self.inputs, *self.gradients])
+        watched = [name for name in named if name in modules and name not in inside]
         readers = [InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched]
         self._handles: list[Any] = [
             modules[name].register_forward_pre_hook(hook, with_kwargs=True)
@@ -110,6 +113,10 @@ class Recorder:
             hook = SequenceHook(model, kept)
             self._hooks.append(hook)
             self._handles.append(modules[name].register_forward_hook(hook, with_kwargs=True))
+        for name in inside:
+            hook = AttentionHook(model, self.inputs[name])
+            self._hooks.append(hook)
+            self._handles.append(modules[name.rpartition(".")[0]].register_forward_hook(hook, with_kwargs=True))
         self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
         self._handles += [modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()]
 

@@ -267,6 +267,8 @@ def _default(module: nn.Module, key: str) -> Distribution | ModuleDistribution:
     plain = [nn.Linear.reset_parameters, *(kind.reset_parameters for kind in _CONVOLUTIONS)]
     if reset is None and type(module).__name__ in _OTHERS:
         return Distribution("normal", _OTHERS[type(module).__name__])
+    if isinstance(module, nn.MultiheadAttention):
+        return distribution_of(getattr(module, key), Initial("xavier_uniform"))
     if reset is None or reset in plain:
         fan_in = fans_of(getattr(module, key))[0]
         return Distribution("uniform", 1.0 / math.sqrt(fan_in))  # kaiming_uniform_(a=sqrt(5)) of torch

@@ -118,6 +118,8 @@ class UnitGroup:
         """The first producer's name; with its rows where they do not start at row 0, so that names stay distinct."""
         first = self.producers[0]
         start = first.offset if first.features is None else int(torch.as_tensor(first.features).min())
+        if first.weight == "in_proj_weight":
+            return join(first.module, "heads")
         if first.weight != "weight":  # "lstm.l0" for the rows of lstm.weight_ih_l0
             return join(first.module, first.weight.removeprefix("weight_ih").lstrip("_"))
         return describe_port(first) if start > 0 else first.module

@@ -60,8 +60,10 @@ class WeightPort(BoundPort):
 
     def __init__(self, port: Port, module: nn.Module, producer: bool) -> None:
         weight: Tensor = getattr(module, port.weight)
-        whole = (width_out(module), width_in(module))
-        self.outputs, self.inputs = whole if port.weight == "weight" else weight.shape  # of one of several weights
+        if port.weight == "weight":
+            self.outputs, self.inputs = width_out(module), width_in(module)
+        else:  # one of several weights of a module
+            self.outputs, self.inputs = weight.shape
         super().__init__(port, self.outputs if producer else self.inputs)
         bias = bias_of(module, port.weight)
         self.weight = join(port.module, port.weight)

@@ -25,18 +25,21 @@ def find_groups(
     leave_out: LeaveOut,
     norm: Norm,
     wiring: Wiring | None = None,
+    heads: bool = False,
 ) -> Wiring:
     """The unit groups of a model, traced or given; `caller` names the function whose `example` is missing."""
     if wiring is not None:
         if not isinstance(wiring, Wiring):
             raise TypeError(f"wiring must be what neoteny.trace or neoteny.Wiring.load returns; got {wiring!r}.")
-        if groups is not None or leave_out or norm != "accept":
-            raise ValueError("wiring=... is already traced: pass groups, leave_out and norm to neoteny.trace instead.")
+        if groups is not None or leave_out or norm != "accept" or heads:
+            raise ValueError(
+                "wiring=... is already traced: pass groups, leave_out, norm and heads to neoteny.trace instead."
+            )
         wiring.check(model)
         return wiring
     if example is None:
         raise ValueError(f"{caller} needs example=..., a batch the model accepts, to find its hidden units.")
-    return trace(model, example, groups=groups, leave_out=leave_out, norm=norm)
+    return trace(model, example, groups=groups, leave_out=leave_out, norm=norm, heads=heads)
 
 
 def bind_groups(model: nn.Module, wiring: Wiring, init: Declared | None) -> list[LiveGroup]:

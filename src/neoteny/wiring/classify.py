@@ -22,7 +22,9 @@ from neoteny.wiring.verify import inert
 from neoteny.wiring.wiring import IDLE, Wiring
 
 
-def classify(evidence: Evidence, check: Check, *, accept: bool, everywhere: bool = False) -> Wiring:
+def classify(
+    evidence: Evidence, check: Check, *, accept: bool, everywhere: bool = False, heads: bool = False
+) -> Wiring:
     """The groups of a model, and the reasons for every layer that is in none.
 
     Args:
@@ -30,6 +32,7 @@ def classify(evidence: Evidence, check: Check, *, accept: bool, everywhere: bool
         check: the verification that groups must pass.
         accept: include units behind norms that couple them.
         everywhere: also follow what else the columns carry that no group reads.
+        heads: include attention heads.
     """
     probe = evidence.probe
     if not evidence.gather():
@@ -37,8 +40,11 @@ def classify(evidence: Evidence, check: Check, *, accept: bool, everywhere: bool
     for name in evidence.open_layers:
         _classify_layer(evidence, name, accept)
     evidence.gather_foreign(everywhere)
-    groups = Families(evidence, check).groups()
+    groups = Families(evidence, check, heads=heads).groups()
+    inside = {port.module for group in groups for port in group.producers}
     for name in probe.named("opaque"):
+        if name in inside or (heads and name in evidence.left_out):
+            continue
         evidence.left_out[name] = f"{evidence.class_name(name)}: {_closed(probe.module(name))}"
     for name, class_name in _unknown(probe.recording.loose, evidence.model, probe.watched):
         evidence.left_out[name] = f"{class_name}: a class that tracing does not know, so its weights stay as they are"

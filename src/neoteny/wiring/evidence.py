@@ -45,6 +45,7 @@ class Evidence:
 
     def __init__(self, probe: Probe, leave_out: list[str], *, frozen: bool) -> None:
         self.probe = probe
+        self.frozen = frozen
         self.model = probe.sandbox.model
         self.leave_out = {
             name for name in probe.watched for chosen in leave_out if name == chosen or name.startswith(f"{chosen}.")

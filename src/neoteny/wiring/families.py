@@ -19,6 +19,7 @@ from neoteny.layers.ports import bias_of
 from neoteny.layers.recurrent import RECURRENT, Recurrent
 from neoteny.wiring.decode import Owners, decode, overlap, spread
 from neoteny.wiring.evidence import INPUT, Evidence
+from neoteny.wiring.heads import find_heads, heads_of, why_no_heads
 from neoteny.wiring.masks import mixed_with_input
 from neoteny.wiring.read_point import find_read_points
 from neoteny.wiring.recurrent import inner_groups, is_hidden, spell_out, state_notes
@@ -38,11 +39,14 @@ class Families:
     Args:
         evidence: what every layer reaches.
         check: the verification that groups must pass.
+        heads: whether attention heads are units, too.
     """
 
-    def __init__(self, evidence: Evidence, check: Check) -> None:
+    def __init__(self, evidence: Evidence, check: Check, *, heads: bool = False) -> None:
         self.evidence = evidence
         self.check = check
+        self.heads = heads
+        self.mixing: list[list[str]] = []  # families of several layers whose units mix
         self.probe = evidence.probe
 
     def groups(self) -> list[UnitGroup]:
@@ -52,9 +56,10 @@ class Families:
         decoded = decode(self.probe, {name: self.evidence.bases[name] for family in families for name in family})
         mixed: dict[str, Owners] = {}
         found = [group for family in families for group in self._family_groups(family, decoded, mixed)]
+        heads = self._heads(mixed) if self.heads else []
         found = self._apart_from_input([*found, *self._sort_mixed(mixed)])
-        kept = self._verified([*spell_out(self.probe.sandbox.model, found), *self._inner_groups()])
-        places = {name: place for place, name in enumerate(self.evidence.bases)}
+        kept = [*self._verified([*spell_out(self.probe.sandbox.model, found), *self._inner_groups()]), *heads]
+        places = {name: place for place, name in enumerate(dict.fromkeys(self.probe.order))}
         kept.sort(key=lambda group: (places[group.producers[0].module], group.producers[0].weight))
         found_reads = iter(find_read_points(self.probe, [group for group in kept if group.read is None]))
         reads = [next(found_reads) if group.read is None else group.read for group in kept]
@@ -65,6 +70,7 @@ class Families:
                 group.norms,
                 read,
                 [
+                    *group.notes,
                     *group_notes(self.probe.sandbox.model, group),
                     *state_notes(self.probe.recording.states, group),
                     *self._parameter_notes(group),
@@ -83,6 +89,22 @@ class Families:
             else:
                 groups += inner_groups(name, cast(Recurrent, self.probe.module(name)))
         return groups
+
+    def _heads(self, mixed: dict[str, Owners]) -> list[UnitGroup]:
+        """The verified groups of attention heads; layers in one are no longer left out, or in `mixed`."""
+        evidence, model = self.evidence, self.probe.sandbox.model
+        groups = find_heads(self.probe, [*self.mixing, *([name] for name in mixed)], evidence.bases)
+        for name in self.probe.named("opaque"):
+            module = self.probe.module(name)
+            if isinstance(module, nn.MultiheadAttention) and name not in evidence.leave_out:
+                reason = why_no_heads(model, module, evidence.frozen)
+                evidence.left_out[name] = f"{evidence.class_name(name)}: {reason}"
+                groups += [] if reason else [heads_of(name, module)]
+        kept = [group for group, failure in zip(groups, self.check(groups), strict=True) if failure is None]
+        for name in (port.module for group in kept for port in group.producers):
+            evidence.left_out.pop(name, None)
+            mixed.pop(name, None)
+        return kept
 
     def _verified(self, groups: list[UnitGroup]) -> list[UnitGroup]:
         """The groups that pass the verification, of families all of whose groups pass it."""
@@ -161,6 +183,7 @@ class Families:
         meet = any((owner == -2).any() for owners in decoded.values() for owner in owners.values())
         widths = {width_out(self.probe.module(name)) for name in family}
         if len(family) > 1 and (meet or len(widths) > 1 or not all(_equal(first, consumers[n]) for n in family)):
+            self.mixing.append(family)
             for name in family:
                 others = ", ".join(other for other in family if other != name)
                 self.evidence.left_out[name] = f"its units and those of {others} mix in {', '.join(first)}"
@@ -262,18 +285,22 @@ class Families:
                 self.evidence.refuse(name, f"the output depends on {label}, but no consumer of these rows was found")
 
     def _parameter_notes(self, group: UnitGroup) -> list[str]:
-        mine = self._columns([port for port in (*group.consumers, *group.norms) if port.weight in _OF_INPUT])
+        mine = self._columns([port for port in (*group.consumers, *group.norms) if self._reads_input(port)])
         return [
             f"also shaped by parameter {name}, left as it is"
             for name, seen in self.evidence.noted.items()
             if overlap(mine, seen.hits)
         ]
 
+    def _reads_input(self, port: Port) -> bool:
+        """Whether a port's columns are what its module is given."""
+        return port.weight in _OF_INPUT and port.module in self.probe.watched
+
     def _call_notes(self, group: UnitGroup) -> list[str]:
         """What is read of these units in consumers that are called several times."""
         notes: list[str] = []
-        for port in group.consumers:
-            calls = self.probe.calls[port.module] if port.weight in _OF_INPUT else 1
+        for port in filter(self._reads_input, group.consumers):
+            calls = self.probe.calls[port.module]
             seen = (self.evidence.bases[producer.module].uses.get(port.module, ()) for producer in group.producers)
             other = calls - len(set().union(*seen))
             if calls > 1:

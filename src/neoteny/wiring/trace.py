@@ -42,6 +42,7 @@ def trace(
     groups: Sequence[UnitGroup] | None = None,
     leave_out: LeaveOut = (),
     norm: Norm = "accept",
+    heads: bool = False,
 ) -> Wiring:
     """The groups of hidden units of a model: who produces each unit, who consumes it, where to read it.
 
@@ -60,6 +61,8 @@ def trace(
         norm: "accept" includes units behind a norm that couples them (LayerNorm, RMSNorm, GroupNorm), with a note:
             parameters of other units stay as they are, but resetting a unit moves its neighbours through the shared
             statistics, by about 1 / width. "strict" leaves such units out ("refuse" is its former name).
+        heads: attention heads are units, too: a head's rows of queries, keys and values, and its columns of the output
+            projection. One tick then replaces a whole head.
 
     Raises:
         WiringError: some layers could not be understood, or a declared group is wrong.
@@ -83,10 +86,10 @@ def trace(
     if any(some is not call for some, call in zip(few, calls, strict=True)):
         with contextlib.suppress(ValueError):  # it was not the batch axis: go on with the whole example
             some = few if isinstance(example, list) else few[0]
-            wiring = trace(model, some, groups=groups, leave_out=leave_out, norm=norm)
+            wiring = trace(model, some, groups=groups, leave_out=leave_out, norm=norm, heads=heads)
             if reaches_all(wiring):
                 return wiring
-    wiring = find(model, example, groups=groups, leave_out=leave_out, norm=norm)
+    wiring = find(model, example, groups=groups, leave_out=leave_out, norm=norm, heads=heads)
     if wiring.refused:
         raise WiringError(wiring)
     if not wiring.groups:
@@ -124,6 +127,7 @@ def find(
     groups: Sequence[UnitGroup] | None = None,
     leave_out: LeaveOut = (),
     norm: Norm = "accept",
+    heads: bool = False,
     frozen: bool = True,
 ) -> Wiring:
     """The wiring as of `trace`, with refused layers in it instead of an error; `frozen=False` keeps frozen layers."""
@@ -142,13 +146,13 @@ def find(
         if isinstance(example, list):
             check_calls(sandbox, calls)
         parts = [part for call in calls for part in prepare(sandbox, call)]
-        wiring = Wiring(()) if only else _trace_parts(parts, names, norm, frozen)
+        wiring = Wiring(()) if only else _trace_parts(parts, names, norm, frozen, heads)
         if (wiring.refused or wiring.uncalled) and (experts := find_experts(sandbox, calls)):
             parts = [part for call in calls for part in prepare(sandbox, call, experts)]
-            around = _trace_parts(parts, names, norm, frozen)
+            around = _trace_parts(parts, names, norm, frozen, heads)
 
             def alone(expert: nn.Module, given: Any, leave_out: list[str]) -> Wiring:
-                return find(expert, given, leave_out=leave_out, norm=norm, frozen=frozen)
+                return find(expert, given, leave_out=leave_out, norm=norm, heads=heads, frozen=frozen)
 
             checks = [part.check for part in parts]
             wiring = with_experts(sandbox, calls, around, experts, checks, alone, names, frozen)
@@ -157,11 +161,12 @@ def find(
         return replace(wiring, passes=sandbox.progress.passes, shapes=shapes_of(model))
 
 
-def _trace_parts(parts: Sequence[Part], leave_out: list[str], norm: Norm, frozen: bool) -> Wiring:
+def _trace_parts(parts: Sequence[Part], leave_out: list[str], norm: Norm, frozen: bool, heads: bool) -> Wiring:
     """The wiring that holds in all ways of running a model."""
     ways: list[Traced] = []
     for part in parts:
         evidence = Evidence(part.probe, leave_out, frozen=frozen)
-        found = classify(evidence, part.check, accept=norm == "accept", everywhere=len(parts) > 1)
+        several = len(parts) > 1
+        found = classify(evidence, part.check, accept=norm == "accept", everywhere=several, heads=heads)
         ways.append(Traced(evidence, part.check, found))
     return unite(ways)

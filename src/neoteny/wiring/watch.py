@@ -90,11 +90,13 @@ class Watch:
         """
         self.moved, self.waiting = False, self.calls[::-1]
         pairs = list(zip(self.groups, chosen, strict=True))
+        edited = {port.module for group in self.groups for port in group.producers}
         self.hidden = recurrent.movable(self.model, pairs)
         rows = self._masks([(port, units) for group, units in pairs for port in group.producers], width_out)
         columns = self._masks([(port, units) for group, units in pairs for port in group.consumers], width_in)
         own = self._masks([(port, units) for group, units in pairs for port in group.norms], width_in)
         held = {name: iter(values) for name, values in self.kept.items()}
+        attention = {name for name in edited if isinstance(self.layers.get(name), nn.MultiheadAttention)}
         # a plain Linear or Conv that is given the same returns the same
         plain = {n for n, m in self.layers.items() if kind_of(m) == "boundary" and not isinstance(m, RECURRENT)}
         unedited = plain - {*rows, *columns}
@@ -115,7 +117,8 @@ class Watch:
                     return result
                 self.moved |= before[0] != name or _differ(module, before[1], given, columns.get(name))
                 result = original(*args, **kwargs)
-                self.moved |= _differ(module, before[2], leaves(result), rows.get(name))
+                compared = 1 if name in attention else None  # its weights, averaged over heads, may move
+                self.moved |= _differ(module, before[2][:compared], leaves(result)[:compared], rows.get(name))
                 return result
 
             return forward
@@ -156,8 +159,9 @@ class Watch:
         """For each module the features (bool) that some units have in it."""
         masks: dict[str, Tensor] = {}
         for port, units in ports:
-            if isinstance(self.model.get_submodule(port.module), RECURRENT):
-                continue
+            layer = self.layers.get(port.module) or self.norms.get(port.module)
+            if layer is None or isinstance(layer, (*RECURRENT, nn.MultiheadAttention)):
+                continue  # not watched here, or by other rules
             blank = torch.zeros(width(self.model.get_submodule(port.module)), dtype=torch.bool)
             masks.setdefault(port.module, blank)[features_of(port, units)] = True
         return masks

@@ -32,12 +32,14 @@ class Mixing:
         widths: their numbers of rows.
         sink: the consumer.
         columns: the columns that they reach, (n,).
+        norms: norms of queries and keys, whose parameters all heads share.
     """
 
     layers: tuple[str, ...]
     widths: tuple[int, ...]
     sink: str
     columns: Tensor
+    norms: tuple[str, ...]
 
 
 def find_heads(probe: Probe, families: Sequence[Sequence[str]], bases: Mapping[str, Pass]) -> list[UnitGroup]:
@@ -84,12 +86,13 @@ def why_no_heads(model: nn.Module, module: nn.MultiheadAttention, frozen: bool) 
 
 
 def _mixing(probe: Probe, family: Sequence[str], bases: Mapping[str, Pass]) -> Mixing | None:
-    hits = bases[family[0]].hits
-    if len(hits) != 1:  # several consumers, or a norm in between
+    hits = {sink: hit for name in family for sink, hit in bases[name].hits.items()}
+    norms = tuple(sink for sink in hits if probe.watched[sink][1] == "norm")
+    sinks = [sink for sink in hits if sink not in norms]
+    if len(sinks) != 1:
         return None
-    sink, reached = next(iter(hits.items()))
     widths = tuple(width_out(probe.module(name)) for name in family)
-    return Mixing(tuple(family), widths, sink, reached.nonzero().flatten())
+    return Mixing(tuple(family), widths, sinks[0], hits[sinks[0]].nonzero().flatten(), norms)
 
 
 def _head_columns(probe: Probe, mixing: Sequence[Mixing]) -> dict[tuple[str, ...], int]:
@@ -172,5 +175,6 @@ def _decode(
                 Port(layer, torch.argsort(rows, stable=True).view(count, -1))
                 for layer, rows in zip(each.layers, heads[each.layers], strict=True)
             ]
-            found[each.layers] = UnitGroup(ports, Port(each.sink, columns), notes=[NOTE])
+            shared = [f"also shaped by {norm}, which all heads share, left as it is" for norm in each.norms]
+            found[each.layers] = UnitGroup(ports, Port(each.sink, columns), notes=[NOTE, *shared])
     return found

@@ -41,6 +41,12 @@ def test_heads_are_found_however_they_are_written(attention: Attention, units: i
         )
 
 
+def test_a_norm_of_queries_that_all_heads_share_is_noted() -> None:
+    (group,) = checked(Block(Attention(norm=True)), X, heads=True)
+    assert group.norms == ()
+    assert group.notes[1] == "also shaped by attention.norm, which all heads share, left as it is"
+
+
 def test_heads_are_off_by_default() -> None:
     with pytest.raises(ValueError, match=r"mix in attention\.out"):
         trace(Block(Attention()), X)
@@ -64,7 +70,7 @@ def test_what_is_no_head() -> None:
 
     assert "kdim, vdim" in reasons(TorchAttention(kdim=8, vdim=8))
     assert "add_bias_kv" in reasons(TorchAttention(add_bias_kv=True))
-    assert "couples its units" in reasons(Attention(norm=True))
+    assert "couples its units" in reasons(Attention(norm=True), norm="strict")
     assert "mix in 0.attention.out" in reasons(Attention(heads=1))
     assert "left out on request" in reasons(Attention(), leave_out=["0.attention.q"])
     frozen = TorchAttention()

@@ -94,6 +94,9 @@ class Families:
         """The verified groups of attention heads; layers in one are no longer left out, or in `mixed`."""
         evidence, model = self.evidence, self.probe.sandbox.model
         groups = find_heads(self.probe, [*self.mixing, *([name] for name in mixed)], evidence.bases)
+        named = [port.module for group in groups for port in group.producers]
+        reasons = {name: evidence.left_out.pop(name) for name in named if name in evidence.left_out}
+        groups = self._apart_from_input(groups)
         for name in self.probe.named("opaque"):
             module = self.probe.module(name)
             if isinstance(module, nn.MultiheadAttention) and name not in evidence.leave_out:
@@ -101,9 +104,12 @@ class Families:
                 evidence.left_out[name] = f"{evidence.class_name(name)}: {reason}"
                 groups += [] if reason else [heads_of(name, module)]
         kept = [group for group, failure in zip(groups, self.check(groups), strict=True) if failure is None]
-        for name in (port.module for group in kept for port in group.producers):
+        inside = {port.module for group in kept for port in group.producers}
+        for name in inside:
             evidence.left_out.pop(name, None)
             mixed.pop(name, None)
+        for name in reasons.keys() - inside:
+            evidence.left_out.setdefault(name, reasons[name])
         return kept
 
     def _verified(self, groups: list[UnitGroup]) -> list[UnitGroup]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -48,7 +50,7 @@ class Attention(nn.Module):
 class TorchAttention(nn.Module):
     """The same in torch's own layer; with `shown`, the model returns the attention weights, too."""
 
-    def __init__(self, shown: bool = False, **options: int) -> None:
+    def __init__(self, shown: bool = False, **options: Any) -> None:
         super().__init__()
         self.inner, self.shown = nn.MultiheadAttention(WIDTH, 3, batch_first=True, **options), shown
 

@@ -20,7 +20,7 @@ from neoteny.attachment.checks import check_arguments, check_optimizers, owned_g
 from neoteny.attachment.copied import Copied
 from neoteny.attachment.hooks import Recorder, StepWatch, refuse_called
 from neoteny.attachment.module_view import ModuleView
-from neoteny.attachment.refresh import follow
+from neoteny.attachment.refresh import follow, with_added
 from neoteny.attachment.summary import summarize
 from neoteny.attachment.unread import Unread
 from neoteny.draws.initial import Declared
@@ -255,7 +255,8 @@ class Attachment:
 
         Without an example the unit groups stay as they are, and are found in the modules that bear their names now: a
         new output layer, say, for new classes. That much is also done at the next tick. With an example the model is
-        traced again. Statistics of units that are still there are kept.
+        traced again, which is needed where layers were added (a head for a new task). Statistics of units that are
+        still there are kept.
 
         Raises:
             ValueError: the groups do not fit the new modules, or the optimizer does not own their parameters.
@@ -263,11 +264,13 @@ class Attachment:
         if self.wiring is None:
             return
         with self._recorder.paused():
-            wiring = self.wiring if example is None else self._retrace(example)
+            wiring = with_added(self.wiring, self._model) if example is None else self._retrace(example)
         follow(self._model, wiring, self.view, self._chain, retraced=example is not None)
         self.wiring = wiring
+        ran = () if example is not None else self._recorder.ran()
         self._recorder.remove()
         self._recorder = self._record()
+        self._recorder.note_run(ran)
         self._unread.clear()
 
     def detach(self) -> None:

@@ -156,14 +156,22 @@ class Recorder:
             for kept in (*self.inputs.values(), *self.gradients.values()):
                 del kept[:-1]
 
+    def ran(self) -> list[str]:
+        """The modules that no example reached and that have run in training."""
+        return [name for name, hook in self._unknown.items() if hook.called]
+
+    def note_run(self, names: Iterable[str]) -> None:
+        """Take over what an earlier recorder has seen run."""
+        for name in set(names) & self._unknown.keys():
+            self._unknown[name].called = True
+
     def check(self) -> None:
         """Refuse a tick for which nothing was recorded, or after a layer has run whose place is not known.
 
         Raises:
             ValueError: says the likely reasons.
         """
-        ran = [name for name, hook in self._unknown.items() if hook.called]
-        if ran:
+        if ran := self.ran():
             raise ValueError(
                 f"Training has called {compact(ran)}, which no example had reached, so it is not known which units "
                 "feed it: a reset would leave its weights as they are. Nothing is reset at this update. Trace the "

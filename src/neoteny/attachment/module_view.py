@@ -143,8 +143,10 @@ class ModuleView(View):
             listener.forget({f"{name}.{each}" for each, _ in (*old.named_parameters(), *old.named_buffers())})
 
     def changed(self) -> bool:
-        """Whether a module of some group is no longer the one that was attached."""
-        return any(children.get(key) is not module for children, key, module in self._watched)
+        """Whether a module of some group is no longer the one that was attached, or has new neighbours (a new head)."""
+        return any(
+            children.get(key) is not module or len(children) != size for children, key, module, size in self._watched
+        )
 
     def rebind(self, groups: Sequence[LiveGroup]) -> set[str]:
         """Take groups bound to the modules of today; returns the names of parameters that are no longer the same."""
@@ -171,10 +173,12 @@ class ModuleView(View):
             while path:  # the module, and each one that holds it
                 paths.add(path)
                 path = path.rpartition(".")[0]
+        holders = {
+            path: self._modules[path.rpartition(".")[0]]._modules for path in sorted(paths) if path in self._modules
+        }
         self._watched = [
-            (self._modules[path.rpartition(".")[0]]._modules, path.rpartition(".")[2], self._modules[path])
-            for path in sorted(paths)
-            if path in self._modules
+            (children, path.rpartition(".")[2], self._modules[path], len(children))
+            for path, children in holders.items()
         ]
 
     def trainable(self, group: LiveGroup) -> bool:

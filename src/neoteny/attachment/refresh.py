@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from neoteny.attachment.checks import owned_groups, prepare_state
 from neoteny.attachment.module_view import ModuleView
+from neoteny.layers.kinds import watched_modules
 from neoteny.layers.ports import ProducerPort
 from neoteny.methods.chain import Chain
 from neoteny.units.bind import bind_groups, producers_of
@@ -49,6 +51,16 @@ def follow(model: nn.Module, wiring: Wiring, view: ModuleView, chain: Chain, ret
     gone = view.rebind(live)
     chain.forget(gone)
     chain.extend()
+
+
+def with_added(wiring: Wiring, model: nn.Module) -> Wiring:
+    """The wiring with layers that were added to the model since it was traced among those that no example reached."""
+    if not wiring.shapes:
+        return wiring
+    layers = [name for name, (_, kind) in watched_modules(model).items() if kind == "boundary"]
+    parameters = {name: [each for each, _ in model.get_submodule(name).named_parameters(name)] for name in layers}
+    added = [name for name, own in parameters.items() if own and wiring.shapes.keys().isdisjoint(own)]
+    return replace(wiring, uncalled=tuple(dict.fromkeys([*wiring.uncalled, *added])))
 
 
 def _check_modules(model: nn.Module, groups: Sequence[LiveGroup]) -> None:

@@ -108,9 +108,11 @@ def _every_other(tensor: Tensor, first: int) -> Tensor:
     chosen = (torch.arange(tensor.numel(), device=tensor.device) % 2 == first).view(tensor.shape)
     if tensor.dtype == torch.bool:
         return tensor ^ chosen
-    if bool(((tensor == 0) | (tensor == 1)).all()):
-        return torch.where(chosen, 1 - tensor, tensor)
-    return torch.where(chosen, tensor + 1 if tensor.is_floating_point() else _roll(tensor), tensor)
+    mask = bool(((tensor == 0) | (tensor == 1)).all())
+    if tensor.is_floating_point():
+        return torch.where(chosen, 1 - tensor if mask else tensor + 1, tensor)
+    # whole numbers may be indices: 1 may be one too many where all are 0
+    return torch.where(chosen, torch.zeros_like(tensor) if mask else _roll(tensor), tensor)
 
 
 _CHANGES = (torch.zeros_like, _roll, partial(_every_other, first=0), partial(_every_other, first=1))

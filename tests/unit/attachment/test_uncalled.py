@@ -80,8 +80,27 @@ def test_a_layer_that_no_example_reached_stops_the_tick_until_it_is_traced(optio
     plastic.refresh(example=[(X, 0), (X, 1)])
     assert plastic.wiring is not None
     assert [port.module for port in plastic.wiring.groups[1].consumers] == ["heads.0", "heads.1"]
-    train(model, optimizer, plastic, task=1, steps=20)
+    train(model, optimizer, plastic, task=0, steps=20)
     assert bool((model.get_parameter("heads.1.weight") == 0).all(0).any())
+
+
+def test_a_head_that_is_added_after_attach_is_asked_for_as_well() -> None:
+    model, optimizer, plastic = attached([(X, 0), (X, 1)])
+    train(model, optimizer, plastic, task=0, steps=2)
+    model.heads.append(nn.Linear(8, 2))
+    optimizer.add_param_group({"params": list(model.heads[2].parameters())})
+    replaced = plastic.replaced
+    train(model, optimizer, plastic, task=2)  # the new head had no hook yet: nothing is reset
+    with pytest.raises(ValueError, match=r"called heads\.2"):
+        train(model, optimizer, plastic, task=2)
+    plastic.refresh()
+    with pytest.raises(ValueError, match=r"called heads\.2"):
+        train(model, optimizer, plastic, task=0)
+    assert plastic.replaced == replaced
+    plastic.refresh(example=[(X, 0), (X, 1), (X, 2)])
+    train(model, optimizer, plastic, task=0, steps=20)
+    assert plastic.replaced["b"] > replaced["b"]
+    assert bool((model.get_parameter("heads.2.weight") == 0).all(0).any())
 
 
 def test_a_declared_consumer_is_not_asked_for() -> None:

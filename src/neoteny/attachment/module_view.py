@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, in
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.layers.parametrized import ComputedWeight, computed_weight
 from neoteny.layers.regions import Region
-from neoteny.optim.state import OptimizerState
+from neoteny.optim.state import ElementState, OptimizerState
 from neoteny.units.bind import refuse_port
 from neoteny.units.laws import STRICT, Laws
 from neoteny.units.view import LiveGroup, View
@@ -70,6 +71,11 @@ class ModuleView(View):
         if self._layers is None:
             self._layers = layer_parameters(self._model)
         return self._layers
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """Every module by name."""
+        return self._modules
 
     def tensor(self, name: str) -> Tensor:
         """A parameter or buffer, looked up at every call: a user may have replaced or moved it.
@@ -153,6 +159,7 @@ class ModuleView(View):
         old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         self.groups = groups
         self._magnitudes = self._shared_inputs = None
+        self.fused.clear()
         self._group_parameters.clear()
         self._look()
         new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
@@ -219,6 +226,24 @@ class ModuleView(View):
         tensor = self.tensor(region.name)
         if isinstance(tensor, nn.Parameter):
             self.optimizer_state.clear(tensor, region)
+
+    def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
+        """The torch optimizer's state of a parameter; see `View.optimizer_elements`."""
+        tensor = self.tensor(name)
+        known = isinstance(tensor, nn.Parameter)
+        return self.optimizer_state.elementwise(tensor, groups) if known else ElementState([])
+
+    def optimizer_clock(self, name: str) -> int:
+        """The number of updates that the torch optimizer counts of a parameter."""
+        return self.optimizer_state.clock(self.tensor(name))
+
+    def places(self, name: str) -> list[tuple[dict[Any, Any], Any, Any]]:
+        """Where a parameter or buffer and its optimizer state are looked up; see `View.places`."""
+        tensor = self.tensor(name)
+        module, key = self._owners[name]
+        if not isinstance(tensor, nn.Parameter):
+            return [(module._buffers, key, tensor)]
+        return [(module._parameters, key, tensor), *self.optimizer_state.places(tensor)]
 
     def _parameters_of(self, group: LiveGroup) -> list[str]:
         if group.name not in self._group_parameters:

@@ -8,6 +8,7 @@ from neoteny.methods.chain import Chain
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState
 from neoteny.text import by_kind, compact
+from neoteny.units.device_tick import why_not_fused
 from neoteny.units.laws import Laws, describe
 from neoteny.units.view import View
 from neoteny.wiring.wiring import Wiring
@@ -49,6 +50,8 @@ def _notes(view: View, trained: bool) -> list[str]:
     notes: list[str] = []
     if trained:
         notes.append("the network was already trained at attach: every unit's age started at zero there")
+    if why := why_not_fused(view):
+        notes.append(f"every tick takes the general path, not the fused kernels: {why}")
     state: OptimizerState | None = getattr(view, "optimizer_state", None)
     if view.groups and state is not None and (name := state.shares_step_count()):
         notes.append(

@@ -113,3 +113,15 @@ def put(tensor: Tensor, index: tuple[Tensor, ...], value: Tensor | float, active
         before = tensor[index]
         value = torch.where(active.reshape(-1, *(1,) * (before.dim() - 1)), value, before)
     tensor.index_put_(index, value)
+
+
+def memory_order(tensor: Tensor) -> tuple[int, int] | None:
+    """Elements of a row of a parameter (rows, columns, *kernel), and how far apart two of its columns lie.
+
+    None where rows do not lie one after the other.
+    """
+    if tensor.is_contiguous():
+        return math.prod(tensor.shape[1:]), math.prod(tensor.shape[2:])
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return math.prod(tensor.shape[1:]), 1
+    return None

@@ -51,20 +51,21 @@ class ElementSteps:
     @staticmethod
     def record(resets: dict[str, dict[str, Tensor]], like: Tensor, region: Region, step: int) -> None:
         """Note that the region was reset at `step`."""
-        step = step - _missed(resets)
-        # "step" is the one key that Optimizer.load_state_dict does not cast to the parameter's dtype.
-        if region.groups is None:
-            run_axes = len(region.index) - 1
-            if "rows" not in resets:
-                shape = like.shape[: run_axes + 1]
-                resets["rows"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
-            put(resets["rows"]["step"], region.index, step, region.active)
-        else:
-            run_axes = len(region.index) - 2
-            if "columns" not in resets:
-                shape = (*like.shape[:run_axes], region.groups, like.shape[run_axes + 1])
-                resets["columns"] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
-            put(resets["columns"]["step"], region.index, step, region.active)
+        run_axes = len(region.index) - (1 if region.groups is None else 2)
+        vector = ElementSteps.vector(resets, like, region.groups, run_axes)
+        put(vector, region.index, step - _missed(resets), region.active)
+
+    @staticmethod
+    def vector(resets: dict[str, dict[str, Tensor]], like: Tensor, groups: int | None, run_axes: int) -> Tensor:
+        """The reset steps of rows (`groups` None) or of columns of a parameter, made if there are none yet."""
+        key = "rows" if groups is None else "columns"
+        if key not in resets:
+            shape = like.shape[: run_axes + 1]
+            if groups is not None:
+                shape = (*like.shape[:run_axes], groups, like.shape[run_axes + 1])
+            # "step" is the one key that Optimizer.load_state_dict does not cast to the parameter's dtype.
+            resets[key] = {"step": torch.zeros(shape, dtype=torch.int64, device=like.device)}
+        return resets[key]["step"]
 
     def correction(self, beta: float, like: Tensor) -> float | Tensor:
         """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""

@@ -51,6 +51,8 @@ class Chain:
             ]
             for hook in _EACH_UPDATE
         }
+        hears = [each for each in self.methods if _overrides(each, "on_reset") or _overrides(each, "on_units_reset")]
+        view.resets_are_private = len(hears) <= 1
 
     def reads(self) -> list[str]:
         """Modules whose inputs some method asks for."""

@@ -23,6 +23,7 @@ from neoteny.methods.method import Method, State, check_choice, check_flag, chec
 from neoteny.methods.state import copy_nested
 from neoteny.text import render
 from neoteny.units import statistics as units
+from neoteny.units.device_tick import fused_reset, fused_tick
 from neoteny.units.fused_tick import measure_compiled
 from neoteny.units.reset import clear_outgoing, draw_incoming
 from neoteny.units.schedule import Schedule
@@ -104,6 +105,9 @@ class ContinualBackprop(Method):
         Returns:
             The groups that were measured. The others did not run or are frozen: their units do not age.
         """
+        fused = fused_tick(view, state, self.decay_rate, self.utility, self.maturity_threshold, self.compensate)
+        if fused is not None and fused.measure(view):
+            return list(view.groups)
         magnitudes = view.magnitudes()
         measured: list[LiveGroup] = []
         for group in view.groups:
@@ -117,19 +121,30 @@ class ContinualBackprop(Method):
 
     def replace(self, view: View, state: State, groups: Sequence[LiveGroup]) -> None:
         """Reset the units of these groups that are due; all are chosen before any is reset."""
-        due: list[tuple[LiveGroup, State, ChosenUnits]] = []
+        due: list[tuple[LiveGroup, State, np.ndarray]] = []
         for group in groups:
             statistics = state[group.name]
             if statistics.pop("recount", False):
                 self._recount(statistics)
             counts = statistics["schedule"].tick()
             if counts is not None:
-                due.append((group, statistics, self._choose(view, group, statistics, counts)))
-        for group, statistics, chosen in due:
-            clear_outgoing(view, group, chosen, units.means_seen(statistics, chosen) if self.compensate else None)
-        for group, statistics, chosen in due:
-            draw_incoming(view, group, chosen, statistics["schedule"].step, by=self)
-            units.start_again(statistics, chosen, statistics["schedule"].step)
+                statistics["replaced"] += counts
+                due.append((group, statistics, counts))
+        fused = fused_reset(view, state) if due else None
+        if fused is None:
+            chosen = [self._choose(view, *each) for each in due]
+        else:
+            numbers = [view.groups.index(group) for group, _, _ in due]
+            counted = [(int(counts[0]), statistics["schedule"].step) for _, statistics, counts in due]
+            units_of = fused.replace(view, [(n, *each) for n, each in zip(numbers, counted, strict=True)])
+            if units_of is None:
+                return
+            chosen = [ChosenUnits((), row[:count]) for row, (count, _) in zip(units_of, counted, strict=True)]
+        for (group, statistics, _), units_due in zip(due, chosen, strict=True):
+            clear_outgoing(view, group, units_due, units.means_seen(statistics, units_due) if self.compensate else None)
+        for (group, statistics, _), units_due in zip(due, chosen, strict=True):
+            draw_incoming(view, group, units_due, statistics["schedule"].step, by=self)
+            units.start_again(statistics, units_due, statistics["schedule"].step)
 
     def on_units_reset(self, view: View, state: State, group: LiveGroup, chosen: ChosenUnits) -> None:
         """Units that another method has reset are zero steps old; the schedule counts its eligible units again."""
@@ -255,7 +270,6 @@ class ContinualBackprop(Method):
         threshold = view.per_run(self.maturity_threshold, statistics["born"], axes=1)
         young = schedule.step - statistics["born"] <= threshold
         order = torch.argsort(score.masked_fill(young, torch.inf), dim=-1, stable=True)
-        statistics["replaced"] += counts
         if not view.runs:
             return ChosenUnits((), order[: int(counts[0])])
         runs = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(order.device, non_blocking=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps, adam_update
+from neoteny.methods.device_adam import DeviceAdam, serves
 
 
 class Adam(Optimizer):
@@ -33,6 +34,8 @@ class Adam(Optimizer):
         (0.9, 0.999)
     """
 
+    _decoupled: ClassVar[bool] = False
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -46,6 +49,7 @@ class Adam(Optimizer):
                 raise ValueError(f"Adam: {name} must be a number >= 0; got {value!r}.")
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"Adam: betas must be two numbers in [0, 1); got {betas!r}.")
+        self._device: dict[int, DeviceAdam] = {}
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -55,32 +59,76 @@ class Adam(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if parameter.grad.is_sparse:
-                    raise TypeError("Adam: expected dense gradients, got a sparse one; use torch.optim.SparseAdam.")
-                state = self.state[parameter]
-                if not state:
-                    state["step"] = torch.zeros((), dtype=torch.int64)
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter)
-                state["step"] += 1
-                gradient = parameter.grad
-                if group["weight_decay"]:
-                    gradient = gradient.add(parameter, alpha=group["weight_decay"])
-                adam_update(
-                    parameter,
-                    gradient,
-                    state["exp_avg"],
-                    state["exp_avg_sq"],
-                    ElementSteps(int(state["step"]), state.get("resets"), run_axes=0),
-                    group["lr"],
-                    group["betas"],
-                    group["eps"],
-                )
+        for number, group in enumerate(self.param_groups):
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            for parameter in self._update_on_device(number, group, parameters):
+                self._update(group, parameter)
         return loss
+
+    def _update(self, group: dict[str, Any], parameter: Tensor) -> None:
+        """One update of one parameter, wherever it lies."""
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.is_sparse:
+            raise TypeError("Adam: expected dense gradients, got a sparse one; use torch.optim.SparseAdam.")
+        state = self._state_of(parameter)
+        state["step"] += 1
+        if self._decoupled and group["weight_decay"]:
+            parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
+        elif group["weight_decay"]:
+            gradient = gradient.add(parameter, alpha=group["weight_decay"])
+        adam_update(
+            parameter,
+            gradient,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            ElementSteps(int(state["step"]), state.get("resets"), run_axes=0),
+            group["lr"],
+            group["betas"],
+            group["eps"],
+        )
+
+    def _update_on_device(self, number: int, group: dict[str, Any], parameters: list[Tensor]) -> list[Tensor]:
+        """One update of the parameters on a CUDA device together; returns those that are left."""
+        if not parameters or not parameters[0].is_cuda:
+            return parameters
+        betas = tuple(group["betas"])
+        states = [self._state_of(parameter) for parameter in parameters]
+        made = self._device.get(number)
+        if made is None or not made.holds(parameters, states):
+            if not all(serves(*each, betas) for each in zip(parameters, states, strict=True)):
+                return parameters
+            made = self._device[number] = DeviceAdam(parameters, states)
+        options = (float(group["lr"]), betas, group["eps"], group["weight_decay"], self._decoupled)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if any(gradient.is_sparse for gradient in gradients):
+            return parameters
+        return [] if made.update(gradients, *options) else parameters
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.int64)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle or copy: tables on the device are made again."""
+        super().__setstate__(state)
+        self._device = {}
+
+    def element_state(self, parameter: Tensor, groups: int | None) -> tuple[list[Tensor], Tensor, int] | None:
+        """What to write when rows (`groups` None) or columns of a parameter are reset; None before its first update.
+
+        Returns:
+            Tensors that become zero there, the vector that takes the number of updates so far, and that number.
+        """
+        state = self.state.get(parameter)
+        if not state:
+            return None
+        vector = ElementSteps.vector(state.setdefault("resets", {}), parameter, groups, run_axes=0)
+        return [state["exp_avg"], state["exp_avg_sq"]], vector, int(state["step"])
 
     def clear_elements(self, parameter: Tensor, region: Region) -> None:
         """Moments and step counts of some elements of a parameter back to zero."""
@@ -89,3 +137,25 @@ class Adam(Optimizer):
             for key in ("exp_avg", "exp_avg_sq"):
                 region.write(state[key], 0.0)
             ElementSteps.record(state.setdefault("resets", {}), parameter, region, int(state["step"]))
+
+
+class AdamW(Adam):
+    """`Adam` with decoupled weight decay, as `torch.optim.AdamW`: weights shrink by lr * weight_decay at each update.
+
+    Example:
+        >>> layer = torch.nn.Linear(2, 1)
+        >>> AdamW(layer.parameters()).defaults["weight_decay"]
+        0.01
+    """
+
+    _decoupled: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay)

@@ -15,7 +15,7 @@ import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,6 +43,20 @@ class Beginning:
     value: Tensor
     is_copy: bool
     axes: tuple[int, ...] | None
+
+
+class ElementState(NamedTuple):
+    """What an optimizer keeps of the elements of one parameter.
+
+    Args:
+        tensors: of the parameter's shape, each with its first value (None: a copy of the weight).
+        vector: one number per row or column that becomes `clock` when that is reset, if there is one.
+        clock: the number of updates so far.
+    """
+
+    tensors: list[tuple[Tensor, float | None]]
+    vector: Tensor | None = None
+    clock: int = 0
 
 
 class OptimizerState:
@@ -106,6 +120,59 @@ class OptimizerState:
                     region.copy(parameter, whole)
                 else:
                     region.write(whole, 0.0 if beginning is None else beginning.value.to(value.device))
+
+    def elementwise(self, parameter: Tensor, groups: int | None) -> ElementState | None:
+        """What to write where rows (`groups` None) or columns of a parameter are reset.
+
+        Returns:
+            None if some of the state is not one number per element, laid out as the parameter is.
+        """
+        home = self._homes.get(parameter) or self._home(parameter)
+        if home is None:
+            return ElementState([])
+        optimizer = self.optimizers[home[0]]
+        if hasattr(optimizer, "element_state"):
+            known = optimizer.element_state(parameter, groups)  # pyright: ignore[reportAttributeAccessIssue]
+            if known is None:
+                return ElementState([])
+            same = all(tensor.stride() == parameter.stride() for tensor in known[0])
+            return ElementState([(tensor, 0.0) for tensor in known[0]], *known[1:]) if same else None
+        if hasattr(optimizer, "clear_elements"):
+            return None
+        found: list[tuple[Tensor, float | None]] = []
+        for number, each in enumerate(_nested(self.optimizers[home[0]])):
+            for key, value in each.state.get(parameter, {}).items():
+                if not isinstance(value, Tensor) or value.dim() == 0:
+                    continue
+                if value.shape != parameter.shape or value.stride() != parameter.stride():
+                    return None
+                beginning = self._initial_of(parameter, home)[number].get(key)
+                if beginning is None:
+                    found.append((value, 0.0))
+                else:
+                    found.append((value, None if beginning.is_copy else float(beginning.value)))
+        return ElementState(found)
+
+    def places(self, parameter: Tensor) -> list[tuple[dict[Any, Any], Any, Any]]:
+        """Where the state of a parameter is looked up: dict, key, and what is there now."""
+        home = self._homes.get(parameter) or self._home(parameter)
+        if home is None:
+            return []
+        self._homes[parameter] = home
+        found: list[tuple[dict[Any, Any], Any, Any]] = []
+        for each in _nested(self.optimizers[home[0]]):
+            state = each.state.get(parameter)
+            found += [(vars(each), "state", each.state), (each.state, parameter, state)]
+            found += [] if state is None else [(state, key, value) for key, value in state.items()]
+        return found
+
+    def clock(self, parameter: Tensor) -> int:
+        """The number of updates of a parameter, of an optimizer that counts them for every element; else 0."""
+        home = self._homes.get(parameter)
+        optimizer = None if home is None else self.optimizers[home[0]]
+        if not hasattr(optimizer, "element_state"):
+            return 0
+        return int(optimizer.state.get(parameter, {}).get("step", 0))  # pyright: ignore[reportOptionalMemberAccess]
 
     def shares_step_count(self) -> str:
         """The optimizer whose reset weights go on with the step count of their tensor, as in torch's Adam family."""

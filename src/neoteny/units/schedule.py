@@ -69,8 +69,11 @@ class Schedule:
         if matured is not None:
             self.eligible = self.eligible + matured
             self._grow()
-        self.accumulator += self._growth
-        most = self.accumulator[0] if len(self.accumulator) == 1 else self.accumulator.max()
+        if self._one is None:
+            self.accumulator += self._growth
+            most = self.accumulator.max()
+        else:  # the same sum: NumPy takes longer for one number than all else here
+            most = self.accumulator[0] = self.accumulator.item(0) + self._one
         if most < 1.0:
             return None
         self.accumulator, whole = take_whole(self.accumulator, self.eligible)
@@ -92,6 +95,7 @@ class Schedule:
 
     def _grow(self) -> None:
         self._growth = growth(self.replacement_rate, self.eligible, self.units, self.count == "layer")
+        self._one: float | None = self._growth.item(0) if len(self._growth) == 1 else None
 
     def _restore(self, born: IntArray) -> None:
         """Rebuild the numbers of eligible and maturing units from birth steps (N, units)."""

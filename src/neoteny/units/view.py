@@ -113,6 +113,10 @@ class View(ABC):
         self._per_run: dict[Any, Tensor] = {}
         self._magnitudes: Magnitudes | None = None
         self._shared_inputs: SharedInputs | None = None
+        self.fused: dict[int, Any] = {}
+        """Of methods that have one, the fused tick (`units/device_tick.py`), by the identity of their state."""
+        self.resets_are_private = False
+        """Whether no other method has to be told of units that one resets."""
 
     @property
     @abstractmethod
@@ -123,6 +127,11 @@ class View(ABC):
     @abstractmethod
     def buffers(self) -> Mapping[str, Tensor]:
         """Every buffer by name."""
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """Every module by name; none where they are stacked."""
+        return {}
 
     @property
     @abstractmethod
@@ -181,6 +190,19 @@ class View(ABC):
         """Put the optimizer's state of these elements back to its start; nobody else is told."""
         for listener in self.listeners:
             listener.clear_optimizer(region)
+
+    def optimizer_elements(self, name: str, groups: int | None) -> Any:
+        """The optimizer's state of a parameter element for element, as `optim.state.ElementState`; None where it cannot
+        be addressed so."""
+        return None
+
+    def optimizer_clock(self, name: str) -> int:
+        """The number of updates of a parameter, of an optimizer that counts them for every element; else 0."""
+        return 0
+
+    def places(self, name: str) -> list[tuple[dict[Any, Any], Any, Any]]:
+        """Where a parameter and each part of its optimizer state are looked up: dict, key, and what is there now."""
+        return []
 
     def units_were_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
         """Tell every method but the one that did it that these units are new."""

@@ -1,0 +1,259 @@
+"""FusedReset: choose and replace the units that are due, of all groups, in two launches and without waiting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neoteny.draws.initial import Distribution
+from neoteny.draws.rng import purpose_code
+from neoteny.layers.ports import ConsumerPort, ProducerPort
+from neoteny.units.device import reset_kernels as kernels
+from neoteny.units.device.layout import KINDS, tap_layout
+from neoteny.units.device.tick import FusedMeasure
+from neoteny.units.utilities import RANDOM
+from neoteny.units.view import LiveGroup, View
+
+_FAMILIES = {"uniform": 0, "normal": 1, "cut": 2}
+_ROWS, _COLUMNS = 128, 256
+_STEP, _CLOCK = 1, 2  # vectors that take the step of the replacement, or the optimizer's number of updates
+_KINDS = {**KINDS, torch.int64: 3}
+_TABLES = {"outgoing": 17, "rows": 2, "incoming": 12, "columns": 2, "states": 3, "vectors": 6}
+
+
+def why_not(groups: Sequence[LiveGroup]) -> str:
+    """Why units of these groups are not replaced by the fused reset, or ""."""
+    for group in groups:
+        for port, law in zip(group.producers, group.initial, strict=True):
+            if not isinstance(law, Distribution):
+                return f"{port.module} draws new weights with code of its own"
+        if group.units > 16384:
+            return f"{group.name} has more than 16,384 units"
+    return ""
+
+
+class Plan:
+    """The rewriting of one group's units, as rows of the kernels' tables."""
+
+    def __init__(self, view: View, fused: FusedMeasure, number: int, compensate: bool) -> None:
+        self.view, self.fused = view, fused
+        group, base = fused.layout.groups[number], fused.layout.bases[number]
+        self._rows: dict[str, list[list[int]]] = {name: [] for name in _TABLES}
+        self.laws: list[list[float]] = []
+        self.states: list[float] = []
+        self.values: list[float] = []
+        self.held: list[Tensor] = []
+        self.counted: list[str] = []
+        self.ready = True
+        statistics, means = fused.views[number][0], fused.means[group.name]
+        for port in group.consumers:
+            self._add_consumer(port, means.get(port.module) if compensate else None, base, compensate)
+        for port, law in zip(group.producers, group.initial, strict=True):
+            assert isinstance(law, Distribution)
+            self._add_producer(port, law)
+        for port in group.norms:
+            for name, value in port.fresh.items():
+                self._add_vector(view.tensor(name), port.features, value)
+                self._add_states(name, port.features)
+        for key, value in (("mean_activation", 0.0), ("utility", 0.0), ("decay_power", 1.0)):
+            self._add_vector(statistics[key], None, value)
+        self._add_vector(statistics["born"], None, 0.0, special=_STEP)
+        for kept in means.values():
+            self._add_vector(kept, None, 0.0)
+        self._places = [place for name in group.tensors() for place in view.places(name)]
+        homes = {id(home): home for home, _, _ in self._places}
+        self._sizes = [(home, len(home)) for home in homes.values()]
+        self.tables = {
+            name: np.array(rows, dtype=np.int64).reshape(len(rows), width)
+            for (name, rows), width in zip(self._rows.items(), _TABLES.values(), strict=True)
+        }
+
+    def holds(self) -> bool:
+        """Whether every tensor of the group and of its optimizer state is still in its place."""
+        for home, size in self._sizes:
+            if len(home) != size:
+                return False
+        return all(home.get(key) is held for home, key, held in self._places)
+
+    def _add_consumer(self, port: ConsumerPort, kept: Tensor | None, base: int, compensate: bool) -> None:
+        weight = self.view.tensor(port.weight)
+        inner, apart = tap_layout(weight) or (1, 1)
+        bias = self.view.tensor(port.bias) if compensate and port.bias is not None else None
+        number = len(self._rows["outgoing"])
+        row = [weight.data_ptr(), KINDS[weight.dtype], weight.shape[0], math.prod(weight.shape[1:])]
+        row += [port.repeat, self.fused.layout.place(port.features), inner, apart, port.taps]
+        row += [port.groups, port.width // port.groups]
+        row += [0, 0] if bias is None else [bias.data_ptr(), KINDS[bias.dtype]]
+        row += [
+            0 if kept is None else kept.data_ptr(),
+            base,
+            *self._weight_states(port.weight, port.features, port.groups),
+        ]
+        self._rows["outgoing"].append(row)
+        self._rows["rows"] += [[number, block] for block in range(-(-weight.shape[0] // _ROWS))]
+        self.held += [weight, *([] if bias is None else [bias])]
+
+    def _add_producer(self, port: ProducerPort, law: Distribution) -> None:
+        weight = self.view.tensor(port.weight)
+        inner, apart = tap_layout(weight) or (1, 1)
+        number = len(self._rows["incoming"])
+        row = [weight.data_ptr(), KINDS[weight.dtype], math.prod(weight.shape[1:]), port.repeat]
+        row += [self.fused.layout.place(port.features), inner, apart, math.prod(weight.shape[2:])]
+        row += [
+            _FAMILIES[law.family],
+            purpose_code(port.weight),
+            *self._weight_states(port.weight, port.features, None),
+        ]
+        self._rows["incoming"].append(row)
+        self._rows["columns"] += [[number, block] for block in range(-(-math.prod(weight.shape[1:]) // _COLUMNS))]
+        self.laws.append([law.scale, math.erfc(law.cut / math.sqrt(2.0)) / 2.0])
+        self.held.append(weight)
+        if port.bias is not None:
+            self._add_vector(self.view.tensor(port.bias), port.features, 0.0)
+            self._add_states(port.bias, port.features)
+
+    def _weight_states(self, name: str, features: Tensor, groups: int | None) -> list[int]:
+        """First and last row of the optimizer's tensors of a weight."""
+        start = len(self.states)
+        for tensor, value in self._optimizer_tensors(name, features, groups):
+            self._rows["states"].append([tensor.data_ptr(), _KINDS[tensor.dtype], int(value is None)])
+            self.states.append(value or 0.0)
+        return [start, len(self.states)]
+
+    def _add_states(self, name: str, features: Tensor) -> None:
+        for tensor, value in self._optimizer_tensors(name, features, None):
+            self._add_vector(tensor, features, value or 0.0)
+
+    def _optimizer_tensors(self, name: str, features: Tensor, groups: int | None) -> list[tuple[Tensor, float | None]]:
+        found = self.view.optimizer_elements(name, groups)
+        if found is None or any(tensor.dtype not in _KINDS for tensor, _ in found.tensors):
+            self.ready = False
+            return []
+        self.held += [tensor for tensor, _ in found.tensors]
+        if found.vector is not None:
+            self._add_vector(found.vector.flatten(), features, 0.0, special=_CLOCK)
+            self.counted.append(name)
+        return found.tensors
+
+    def _add_vector(self, tensor: Tensor, features: Tensor | None, value: float, special: int = 0) -> None:
+        repeat, place = (1, -1) if features is None else (features.shape[1], self.fused.layout.place(features))
+        kind, length = _KINDS[tensor.dtype], tensor[0].numel()
+        self._rows["vectors"].append([tensor.data_ptr(), kind, repeat, place, length, special])
+        self.values.append(value)
+        self.held.append(tensor)
+
+
+class FusedReset:
+    """Chooses and replaces units of one model.
+
+    Args:
+        fused: its fused measure, whose statistics are read and written.
+        threshold: the maturity threshold.
+        compensate: as of `ContinualBackprop`.
+    """
+
+    def __init__(self, fused: FusedMeasure, threshold: int, compensate: bool) -> None:
+        self.fused, self.threshold, self.compensate = fused, threshold, compensate
+        self._plans: list[Plan] = []
+        self._tables: dict[str, Tensor] = {}
+        groups = fused.layout.groups
+        self._purposes = [purpose_code(f"{group.name}/utility") for group in groups]
+        self._block = 1 << max(4, (max(group.units for group in groups) - 1).bit_length())
+
+    def replace(self, view: View, due: Sequence[tuple[int, int, int]]) -> Tensor | None:
+        """Choose units and replace them.
+
+        Args:
+            view: of the model.
+            due: group number, number of units and step of each group that is due.
+
+        Returns:
+            None; or, where the optimizer's state cannot be addressed element by element, the chosen units
+            (due, most) int64, which are then to be replaced in another way.
+        """
+        if not self._plans or not all(self._plans[number].holds() for number, _, _ in due):
+            self._prepare(view)
+        clocks = {view.optimizer_clock(name) for number, _, _ in due for name in self._plans[number].counted}
+        ready = all(self._plans[number].ready for number, _, _ in due) and len(clocks) <= 1
+        rows = [[number, count, step, self._purposes[number]] for number, count, step in due]
+        table = torch.tensor(rows).pin_memory().to(view.seeds.device, non_blocking=True)
+        most = max(count for _, count, _ in due)
+        chosen = torch.empty(len(due), most, dtype=torch.int64, device=view.seeds.device)
+        fused, mine, features = self.fused, self._tables, self.fused.layout.tables["features"]
+        flat = fused.flat
+        wide = max(len(self._plans[number].tables["rows"]) for number, _, _ in due) if ready else 1
+        kernels.choose_and_clear[(wide, len(due))](
+            table,
+            fused.layout.tables["groups"],
+            mine["ranges"],
+            mine["rows"],
+            mine["outgoing"],
+            mine["states"],
+            mine["state_values"],
+            features,
+            flat["utility"],
+            flat["decay_power"],
+            flat["born"],
+            flat["mean_activation"],
+            chosen,
+            view.seeds,
+            self.threshold,
+            most,
+            bool(fused.terms & RANDOM),
+            self.compensate,
+            ready,
+            self._block,
+            _ROWS,
+        )
+        if not ready:
+            return chosen
+        wide = max(len(plan.tables["columns"]) + len(plan.values) for plan in (self._plans[n] for n, _, _ in due))
+        kernels.draw_and_write[(wide, len(due))](
+            table,
+            mine["ranges"],
+            mine["columns"],
+            mine["incoming"],
+            mine["laws"],
+            mine["states"],
+            mine["state_values"],
+            mine["vectors"],
+            mine["vector_values"],
+            features,
+            chosen,
+            view.seeds,
+            most,
+            max(clocks, default=0),
+            _COLUMNS,
+        )
+        return None
+
+    def _prepare(self, view: View) -> None:
+        """Make the tables of all groups; needed again when the optimizer's state or a tensor is another."""
+        count = len(self.fused.layout.groups)
+        self._plans = [Plan(view, self.fused, number, self.compensate) for number in range(count)]
+        parts: dict[str, list[np.ndarray]] = {name: [] for name in _TABLES}
+        sizes = dict.fromkeys(_TABLES, 0)
+        ranges: list[list[int]] = []
+        for plan in self._plans:
+            made = {name: table.copy() for name, table in plan.tables.items()}
+            made["rows"][:, 0] += sizes["outgoing"]
+            made["columns"][:, 0] += sizes["incoming"]
+            made["outgoing"][:, -2:] += sizes["states"]
+            made["incoming"][:, -2:] += sizes["states"]
+            ranges.append([])
+            for name in ("rows", "columns", "vectors"):
+                ranges[-1] += [sizes[name], sizes[name] + len(made[name])]
+            for name, table in made.items():
+                parts[name].append(table)
+                sizes[name] += len(table)
+        tables = {name: torch.from_numpy(np.concatenate(found)) for name, found in parts.items()}
+        tables["ranges"] = torch.tensor(ranges)
+        for name, values in (("laws", "laws"), ("state_values", "states"), ("vector_values", "values")):
+            numbers = [number for plan in self._plans for number in getattr(plan, values)]
+            tables[name] = torch.tensor(numbers, dtype=torch.float64)
+        device = self.fused.layout.device
+        self._tables = {name: table.to(device) for name, table in tables.items()}

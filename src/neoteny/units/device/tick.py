@@ -1,0 +1,174 @@
+"""FusedMeasure: one tick of the running means and utilities of all groups, in six launches.
+
+Equal to the torch path of `ContinualBackprop` up to the order of sums, and to itself from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neoteny.units.device import measure_kernels as kernels
+from neoteny.units.device.layout import INPUT_TILE, UNITS, WEIGHT_TILE, Inputs, Layout
+from neoteny.units.utilities import ACTIVITY, INCOMING, OUTGOING
+from neoteny.units.view import LiveGroup, View
+
+_RECORD_AFTER = 3
+"""Ticks with inputs of the same shapes after which their launches are recorded as one."""
+_FLAT = ("mean_activation", "utility", "decay_power", "born")
+
+
+class FusedMeasure:
+    """The fused tick of one model.
+
+    Args:
+        view: of the model.
+        groups: all its groups.
+        state: of `ContinualBackprop`, by group; its statistics become views of one tensor each.
+        modules: of the model by name.
+        decay: of the running averages.
+        terms: of the utility, see `utilities`.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        groups: Sequence[LiveGroup],
+        state: dict[str, Any],
+        modules: Mapping[str, nn.Module],
+        decay: float,
+        terms: int,
+    ) -> None:
+        self.layout = Layout(view, groups, modules)
+        self.decay, self.terms = decay, terms
+        self.flat = {key: torch.cat([state[group.name][key].flatten() for group in groups]) for key in _FLAT}
+        self.centres = torch.empty_like(self.flat["mean_activation"])
+        self.views: list[tuple[dict[str, Any], Tensor]] = []
+        for group, base in zip(groups, self.layout.bases, strict=True):
+            statistics = state[group.name]
+            for key, flat in self.flat.items():
+                statistics[key] = flat[base : base + group.units]
+            self.views.append((statistics, statistics["utility"]))
+        self.means = {group.name: state[group.name]["column_means"] for group in groups}
+        self._inputs: dict[Any, Inputs] = {}
+        self._sums = torch.empty(0, device=self.layout.device)
+        names = [name for group in groups for name in group.tensors() if name not in self.layout.weights]
+        others = [view.tensor(name) for name in names]
+        self._others = [each for each in others if isinstance(each, nn.Parameter)]
+        self.is_fresh = False
+        """Whether the last tick was measured here."""
+
+    def holds(self) -> bool:
+        """Whether the statistics and weights are still those that the tables name, and nothing is frozen."""
+        for statistics, mine in self.views:
+            if statistics["utility"] is not mine:
+                return False
+        return self.layout.holds() and all(each.requires_grad for each in self._others)
+
+    def measure(self, view: View) -> bool:
+        """One tick of means and utilities of all groups; every module that is read has run.
+
+        Returns:
+            False, and nothing done, where a module did not run or was given images of several sizes.
+        """
+        self.is_fresh = False
+        layout = self.layout
+        recorded: list[Tensor] = []
+        key: list[Any] = []
+        activations = view.activations
+        for name in layout.modules:
+            batches = activations.get(name)
+            if not batches:
+                return False
+            key.append(len(batches))
+            images = batches[0].dim() > 2 and layout.channels_first[name]
+            if len(batches) > 1 and images and any(each.shape[1:] != batches[0].shape[1:] for each in batches):
+                return False
+            for batch in batches:
+                if not batch.is_contiguous() and not (
+                    batch.dim() == 4 and batch.is_contiguous(memory_format=torch.channels_last)
+                ):
+                    batch = batch.contiguous()
+                recorded.append(batch)
+                key.append((batch.shape, batch.stride(), batch.dtype))
+        addresses = tuple(batch.data_ptr() for batch in recorded)
+        key.append(not any(address % 16 for address in addresses))
+        inputs = self._inputs_for(tuple(key), recorded)
+        inputs.use(addresses)
+        self.is_fresh = True
+        if inputs.graph is not None and not torch.cuda.is_current_stream_capturing():
+            inputs.graph.replay()
+            return True
+        self._launch(inputs)
+        inputs.ticks += 1
+        if inputs.ticks == _RECORD_AFTER and not torch.cuda.is_current_stream_capturing():
+            inputs.graph = self._record(inputs)
+        return True
+
+    def _record(self, inputs: Inputs) -> torch.cuda.CUDAGraph:
+        """The launches as one: they have the same arguments as long as the shapes stay."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            self._launch(inputs)
+            graph.capture_end()
+        return graph
+
+    def _launch(self, inputs: Inputs) -> None:
+        layout, terms, table = self.layout, self.terms, inputs.tables
+        fixed, sums, rest = layout.tables, self._sums, 1.0 - self.decay
+        if terms & (INCOMING | OUTGOING):
+            tiles = fixed["weight_tiles"]
+            kernels.weight_sums[(len(tiles),)](tiles, fixed["weights"], sums, layout.aligned, *WEIGHT_TILE)
+        sum_columns = (table["pieces"], table["inputs"], fixed["unit_of"], self.centres, sums)
+        kernels.column_sums[(len(table["tiles"]),)](
+            table["tiles"], *sum_columns, False, terms, inputs.aligned, *INPUT_TILE
+        )
+        blocks, mean, power = fixed["blocks"], self.flat["mean_activation"], self.flat["decay_power"]
+        where = (blocks, fixed["groups"], table["inputs"])
+        kernels.update_means[(len(blocks),)](
+            *where, fixed["features"], sums, mean, power, self.centres, self.decay, rest, UNITS, 64
+        )
+        if "jobs" in table:
+            jobs = table["job_blocks"]
+            kernels.update_column_means[(len(jobs),)](
+                jobs, table["jobs"], table["inputs"], fixed["features"], sums, rest, 128
+            )
+        if terms & ACTIVITY:
+            tiles = table["reader_tiles"]
+            kernels.column_sums[(len(tiles),)](tiles, *sum_columns, True, terms, inputs.aligned, *INPUT_TILE)
+        if terms & (ACTIVITY | INCOMING | OUTGOING):
+            kernels.update_utilities[(len(blocks),)](
+                *where,
+                fixed["producers"],
+                fixed["consumers"],
+                fixed["weights"],
+                fixed["features"],
+                sums,
+                self.flat["utility"],
+                rest,
+                terms,
+                UNITS,
+                64,
+            )
+
+    def _inputs_for(self, key: tuple[Any, ...], recorded: list[Tensor]) -> Inputs:
+        if key not in self._inputs:
+            by_name: dict[str, list[Tensor]] = {}
+            rest = iter(recorded)
+            counts = [each for each in key[:-1] if isinstance(each, int)]
+            for name, count in zip(self.layout.modules, counts, strict=True):
+                by_name[name] = [next(rest) for _ in range(count)]
+            if len(self._inputs) > 16:  # lengths that never repeat
+                self._inputs.clear()
+            self._inputs[key] = Inputs(self.layout, by_name, self.means, key[-1])
+        inputs = self._inputs[key]
+        if inputs.scratch > len(self._sums):
+            self._sums = torch.empty(inputs.scratch, device=self.layout.device)
+            for each in self._inputs.values():
+                each.graph, each.ticks = None, 0
+        return inputs

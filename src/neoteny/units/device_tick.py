@@ -1,0 +1,92 @@
+"""Which ticks the fused kernels serve: a user's module on a CUDA device with Triton, whose layers they know."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import nn
+
+from neoteny.units.utilities import UTILITIES
+from neoteny.units.view import View
+
+if TYPE_CHECKING:
+    from neoteny.units.device.rewrite import FusedReset
+    from neoteny.units.device.tick import FusedMeasure
+
+
+class Fused(NamedTuple):
+    """The fused tick of one method on one model; `why` says why units are not chosen and reset by it."""
+
+    measuring: FusedMeasure
+    reset: FusedReset | None
+    why: str
+
+    def measure(self, view: View) -> bool:
+        """One tick of means and utilities; see `FusedMeasure.measure`."""
+        return self.measuring.measure(view)
+
+
+def fused_tick(
+    view: View,
+    state: dict[str, Any],
+    decay: float | tuple[float, ...],
+    utility: str,
+    threshold: int | tuple[int, ...],
+    compensate: bool,
+) -> Fused | None:
+    """The fused tick, or None where the general path is to be taken."""
+    if view.seeds.device.type != "cuda" or view.runs or not view.groups:
+        return None
+    known, found = view.fused.get(id(state), (None, None))
+    if known is not state:
+        found = None
+    if isinstance(found, str):
+        return None
+    if found is not None and found.measuring.holds():
+        return found
+    if not all(view.activations.get(name) for group in view.groups for name in group.read_modules()):
+        return None
+    if not all(view.trainable(group) for group in view.groups):
+        return None
+    made = _make(view, state, decay, utility, threshold, compensate, view.modules)
+    view.fused[id(state)] = (state, made)
+    return None if isinstance(made, str) else made
+
+
+def fused_reset(view: View, state: dict[str, Any]) -> FusedReset | None:
+    """What chooses and resets units after a fused measure, or None where the general path is to be taken."""
+    known, found = view.fused.get(id(state), (None, None))
+    if known is not state or found is None or isinstance(found, str) or not view.resets_are_private:
+        return None
+    return found.reset if found.measuring.is_fresh else None
+
+
+def why_not_fused(view: View) -> str:
+    """Why ticks take the general path on a CUDA device, or ""."""
+    found = [made for _, made in view.fused.values()]
+    return next((made if isinstance(made, str) else made.why for made in found), "")
+
+
+def _make(
+    view: View,
+    state: dict[str, Any],
+    decay: float | tuple[float, ...],
+    utility: str,
+    threshold: int | tuple[int, ...],
+    compensate: bool,
+    modules: Mapping[str, nn.Module],
+) -> Fused | str:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    from neoteny.units.device import layout, rewrite, tick
+
+    if not isinstance(decay, (int, float)) or not isinstance(threshold, int):
+        return "hyperparameters are sequences"
+    why = layout.why_not(view, view.groups, modules)
+    if why:
+        return why
+    measure = tick.FusedMeasure(view, view.groups, state, modules, float(decay), UTILITIES[utility])
+    why = rewrite.why_not(view.groups)
+    return Fused(measure, None if why else rewrite.FusedReset(measure, threshold, compensate), why)

@@ -208,7 +208,7 @@ class Inputs:
         jobs, job_blocks = [], []
         for group, base in zip(layout.groups, layout.bases, strict=True):
             for port in group.means:
-                kept = means[group.name].get(port.module)
+                kept = means[group.name].get(port.key)
                 if kept is None:
                     continue
                 shape = Shape(recorded[port.module][0], layout.channels_first[port.module])

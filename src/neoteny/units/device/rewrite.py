@@ -51,7 +51,7 @@ class Plan:
         self.ready = True
         statistics, means = fused.views[number][0], fused.means[group.name]
         for port in group.consumers:
-            self._add_consumer(port, means.get(port.module) if compensate else None, base, compensate)
+            self._add_consumer(port, means.get(port.key) if compensate else None, base, compensate)
         for port, law in zip(group.producers, group.initial, strict=True):
             assert isinstance(law, Distribution)
             self._add_producer(port, law)

@@ -1,10 +1,8 @@
-"""The Triton kernel of `device_adam`, in a file of its own because only machines with a GPU have Triton."""
+"""The Triton kernel of `device_adam`."""
 
 from __future__ import annotations
 
-import triton.language as tl  # pyright: ignore[reportMissingImports]
-
-from neoteny.units.device.memory import jit, load_any, store_any
+from neoteny.units.device.memory import jit, load_any, store_any, tl
 
 
 @jit

@@ -7,13 +7,10 @@ each written by one program and added up in a fixed order: the same input gives 
 
 from __future__ import annotations
 
-import triton.language as tl  # pyright: ignore[reportMissingImports]
-
-from neoteny.units.device.memory import jit, load_any
+from neoteny.units.device.memory import constant, jit, load_any, tl
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING
 
-_ACTIVITY, _CENTRED = tl.constexpr(ACTIVITY), tl.constexpr(CENTRED)
-_OUTGOING, _INCOMING = tl.constexpr(OUTGOING), tl.constexpr(INCOMING)
+_ACTIVITY, _CENTRED, _OUTGOING, _INCOMING = map(constant, (ACTIVITY, CENTRED, OUTGOING, INCOMING))
 
 
 @jit

@@ -1,13 +1,24 @@
-"""Triton functions that read and write tensors of several types, given by their addresses."""
+"""Triton functions that read and write tensors of several types, given by their addresses.
+
+Also the one place that imports Triton, which machines without a GPU do not have: there `jit` returns the function as it
+is, so that files with kernels can be read.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import triton  # pyright: ignore[reportMissingImports]
-import triton.language as tl  # pyright: ignore[reportMissingImports]
+try:
+    import triton  # pyright: ignore[reportMissingImports]
+    import triton.language as tl  # pyright: ignore[reportMissingImports]
+    from triton.language.extra import libdevice  # pyright: ignore[reportMissingImports]
+except ImportError:
+    triton: Any = None
+    tl: Any = None
+    libdevice: Any = None
 
-jit: Any = triton.jit
+jit: Any = (lambda function: function) if triton is None else triton.jit
+constant: Any = int if triton is None else tl.constexpr
 
 
 @jit

@@ -5,10 +5,7 @@ The tables are filled by `rewrite.py`; draws follow the layout of `draws.rng`.
 
 from __future__ import annotations
 
-import triton.language as tl  # pyright: ignore[reportMissingImports]
-from triton.language.extra import libdevice  # pyright: ignore[reportMissingImports]
-
-from neoteny.units.device.memory import jit, load_any, store_any
+from neoteny.units.device.memory import jit, libdevice, load_any, store_any, tl
 
 
 @jit

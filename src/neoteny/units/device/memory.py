@@ -4,6 +4,8 @@ Also the one place that imports Triton, which machines without a GPU do not have
 is, so that files with kernels can be read.
 """
 
+# pyright: reportInvalidTypeForm=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 try:
     import triton  # pyright: ignore[reportMissingImports]
     import triton.language as tl  # pyright: ignore[reportMissingImports]
-    from triton.language.extra import libdevice  # pyright: ignore[reportMissingImports]
+    from triton.language.extra import libdevice as libdevice  # pyright: ignore[reportMissingImports]
 except ImportError:
     triton: Any = None
     tl: Any = None

@@ -5,7 +5,7 @@ The tables are filled by `rewrite.py`; draws follow the layout of `draws.rng`.
 
 from __future__ import annotations
 
-from neoteny.units.device.memory import jit, libdevice, load_any, store_any, tl
+from neoteny.units.device.memory import jit, libdevice, load_any, store_any, tl  # pyright: ignore
 
 
 @jit

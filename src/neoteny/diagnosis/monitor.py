@@ -127,8 +127,10 @@ class Monitor:
         self._handles: list[Any] = []
         if self._optimizer is not None:
             self._handles.append(self._optimizer.register_step_post_hook(_Hook(self._after_update)))
+        self._called: nn.Module | None = model
+        self._pass_handle: Any = None
         if self._optimizer is None or inputs is None:
-            self._handles.append(model.register_forward_pre_hook(_Hook(self._before_pass), with_kwargs=True))
+            self._listen(True)
 
     def __enter__(self) -> Monitor:
         return self
@@ -138,11 +140,12 @@ class Monitor:
 
     def close(self) -> None:
         """Take the hooks off, and close what was opened; the samples stay."""
-        if self._handles and not self.steps and self._wiring is None:
+        if self._pass_handle is not None and not self.steps and self._wiring is None:
             self._warn("inputs", f"{type(self._inner).__name__} {_NOT_CALLED}")
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._listen(False)
         self._gathering.clear()
         for each in self._to:
             each.close()
@@ -196,7 +199,16 @@ class Monitor:
             each.rewind(self.steps)
 
     def __getstate__(self) -> dict[str, Any]:
-        gone = {"_model": None, "_optimizer": None, "_handles": [], "_to": (), "_inputs": None, "_unwritten": {}}
+        gone = {
+            "_model": None,
+            "_called": None,
+            "_pass_handle": None,
+            "_optimizer": None,
+            "_handles": [],
+            "_to": (),
+            "_inputs": None,
+            "_unwritten": {},
+        }
         return {**vars(self), **gone, "_gathering": Gathering(2, 1), "_bounds": {}, "_wiring": None}
 
     # --- what the hooks call -----------------------------------------------------------------------------------------
@@ -215,11 +227,22 @@ class Monitor:
     def _after_update(self, *_: Any) -> None:
         self.steps += 1
         self._sample_if_due()
+        if self._inputs is None:
+            self._listen(self.steps >= self._due)  # passes cost nothing in between
         if self.steps == _PATIENCE and self._wiring is None and _first_process():
             self._warn(
                 "inputs",
                 f"The optimizer made {_PATIENCE} updates, but {type(self._inner).__name__} {_NOT_CALLED}",
             )
+
+    def _listen(self, on: bool) -> None:
+        """Have the model's passes call this monitor, or no longer."""
+        if on and self._pass_handle is None and self._called is not None:
+            hook = _Hook(self._before_pass)
+            self._pass_handle = self._called.register_forward_pre_hook(hook, with_kwargs=True)
+        elif not on and self._pass_handle is not None:
+            self._pass_handle.remove()
+            self._pass_handle = None
 
     def _sample_if_due(self) -> None:
         if self.steps < self._due or not _first_process():

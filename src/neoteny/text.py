@@ -66,12 +66,12 @@ def by_kind(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
     """
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, reason in reasons.items():
-        kinds.setdefault((_pattern(name), re.sub(r"(?<=\.)\d+(?!\w)", "*", reason)), []).append(name)
+        kinds.setdefault((_pattern(name), re.sub(r"(?<=[._])\d+(?!\w)", "*", reason)), []).append(name)
     return [(_together(some), _merged([reasons[name] for name in some])) for some in kinds.values()]
 
 
 def _pattern(name: str) -> str:
-    pattern = re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
+    pattern = re.sub(r"(?<![^._])\d+(?![^.])", "*", name)
     return name if pattern == "*" else pattern
 
 

@@ -115,6 +115,8 @@ def _classify_layer(evidence: Evidence, name: str, accept: bool) -> None:
 def _closed(module: nn.Module) -> str:
     if getattr(module, "proj_size", 0):
         return "its hidden features are projected (proj_size), so that they are no units of their own"
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return "a table of the network's input, which has no units"
     return "its units are not rows and columns of a Linear or Conv"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,13 @@ Find = Callable[[nn.Module, Any, list[str]], Wiring]  # the wiring of one expert
 _PASSES = 3  # with other values, to see which modules run
 _NOISE = 4.0  # standard deviations
 UNREACHED = "the example does not reach it"
+
+
+def misses_members(model: nn.Module, called: Collection[str]) -> bool:
+    """Whether a member of a list of modules of one kind was not called, as experts may not be."""
+    layers = [name for name, (_, kind) in watched_modules(model).items() if kind == "boundary"]
+    members = [f"{name}." for some in _alike_lists(model) for name in some]
+    return any(f"{name}.".startswith(member) for name in layers if name not in called for member in members)
 
 
 def find_experts(sandbox: Sandbox, calls: Sequence[Any]) -> list[str]:
@@ -76,45 +83,40 @@ def with_experts(
     if around.refused:
         return around
     model, given = sandbox.model, _given(sandbox, calls, experts)
-    groups = list(around.groups)
     left_out = {name: reason for name, reason in around.left_out.items() if name not in experts}
-    reasons = unwritable(model, frozen=frozen)
+    found: list[UnitGroup] = []
     for name in experts:
-        expert = model.get_submodule(name)
-        sample = (
-            name
-            if name in given
-            else next((each for each in given if _shapes(model, each) == _shapes(model, name)), "")
-        )
+        sample = name if name in given else next((each for each in given if _alike(model, each, name)), "")
         if any(name == chosen or name.startswith(f"{chosen}.") for chosen in leave_out):
             left_out[name] = "left out on request"
-            continue
-        if not sample:
+        elif not sample:
             left_out[name] = f"{UNREACHED}, nor another of its kind"
-            continue
-        own = [chosen.removeprefix(f"{name}.") for chosen in leave_out if chosen.startswith(f"{name}.")]
-        try:
-            inside = find(expert, _example(expert, *given[sample]), own)
-        except ValueError as error:
-            left_out[name] = f"alone it cannot be traced: {error}".splitlines()[0]
-            continue
-        note = "runs for some inputs only: its units age in updates in which it runs"
-        if sample != name:
-            note = f"{UNREACHED}: traced alone, on what {sample} was given"
-        found = [_renamed(group, name, note) for group in inside.groups]
-        failures = [next(filter(None, some), None) for some in zip(*(check(found) for check in checks), strict=True)]
-        for group, failure in zip(found, failures, strict=True):
-            ports = (*group.producers, *group.consumers, *group.norms)
-            written = [f"{port.module}: {reasons[port.module]}" for port in ports if port.module in reasons]
-            if failure is None and not written:
-                groups.append(group)
-            else:
-                left_out[group.name] = failure or written[0]
-        for inner, reason in {**inside.left_out, **inside.refused}.items():
-            leaves_it = reason.startswith(("output layer", "its values reach the model's output"))
-            left_out[_joined(name, inner)] = (
-                f"its values leave {name}, which runs for some inputs only" if leaves_it else reason
-            )
+        else:
+            own = [chosen.removeprefix(f"{name}.") for chosen in leave_out if chosen.startswith(f"{name}.")]
+            expert = model.get_submodule(name)
+            try:
+                inside = find(expert, _example(expert, *given[sample]), own)
+            except ValueError as error:
+                left_out[name] = f"alone it cannot be traced: {error}".splitlines()[0]
+                continue
+            note = "runs for some inputs only: its units age in updates in which it runs"
+            if sample != name:
+                note = f"{UNREACHED}: traced alone, on what {sample} was given"
+            found += [_renamed(group, name, note) for group in inside.groups]
+            for inner, reason in {**inside.left_out, **inside.refused}.items():
+                if reason.startswith(("output layer", "its values reach the model's output")):
+                    reason = f"its values leave {name}, which runs for some inputs only"
+                left_out[_joined(name, inner)] = reason
+    groups = list(around.groups)
+    reasons = unwritable(model, frozen=frozen)
+    failures = [next(filter(None, some), None) for some in zip(*(check(found) for check in checks), strict=True)]
+    for group, failure in zip(found, failures, strict=True):
+        ports = (*group.producers, *group.consumers, *group.norms)
+        written = [f"{port.module}: {reasons[port.module]}" for port in ports if port.module in reasons]
+        if failure is None and not written:
+            groups.append(group)
+        else:
+            left_out[group.name] = failure or written[0]
     return replace(around, groups=tuple(groups), left_out=left_out)
 
 
@@ -130,15 +132,17 @@ def _alike_lists(model: nn.Module) -> list[list[str]]:
     for path, module in model.named_modules():
         if isinstance(module, (nn.ModuleList, nn.ModuleDict)) and len(module) > 1:
             members = [_joined(path, key) for key in module._modules]
-            alike = {_shapes(model, name) for name in members}
-            if len(alike) == 1 and any(each == members[0] or each.startswith(f"{members[0]}.") for each in layers):
+            alike = all(_alike(model, members[0], name) for name in members)
+            if alike and any(each == members[0] or each.startswith(f"{members[0]}.") for each in layers):
                 lists.append(members)
     return [some for some in lists if not any(inner[0].startswith(f"{some[0]}.") for inner in lists)]
 
 
-def _shapes(model: nn.Module, name: str) -> tuple[Any, ...]:
-    module = model.get_submodule(name)
-    return (type(module), *((key, tuple(each.shape)) for key, each in module.named_parameters()))
+def _alike(model: nn.Module, one: str, other: str) -> bool:
+    """Whether two modules are of one class, with parameters of the same names and shapes."""
+    modules = model.get_submodule(one), model.get_submodule(other)
+    shapes = [{key: each.shape for key, each in module.named_parameters()} for module in modules]
+    return type(modules[0]) is type(modules[1]) and shapes[0] == shapes[1]
 
 
 def _calls(

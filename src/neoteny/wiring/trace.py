@@ -23,7 +23,7 @@ from neoteny.wiring.calls import check_calls, split_calls
 from neoteny.wiring.classify import classify
 from neoteny.wiring.declare import declare, resolve_groups
 from neoteny.wiring.evidence import Evidence
-from neoteny.wiring.experts import find_experts, reaches_all, with_experts
+from neoteny.wiring.experts import find_experts, misses_members, reaches_all, with_experts
 from neoteny.wiring.modules import first_name, unwrap
 from neoteny.wiring.prepare import Part, prepare
 from neoteny.wiring.sandbox import Sandbox, few_examples
@@ -146,8 +146,12 @@ def find(
         if isinstance(example, list):
             check_calls(sandbox, calls)
         parts = [part for call in calls for part in prepare(sandbox, call)]
-        wiring = Wiring(()) if only else _trace_parts(parts, names, norm, frozen, heads)
-        if (wiring.refused or wiring.uncalled) and (experts := find_experts(sandbox, calls)):
+        missed = not only and misses_members(model, {name for part in parts for name in part.probe.order})
+        experts = find_experts(sandbox, calls) if missed else []
+        wiring = Wiring(()) if only or experts else _trace_parts(parts, names, norm, frozen, heads)
+        if wiring.refused and not missed:
+            experts = find_experts(sandbox, calls)
+        if experts:
             parts = [part for call in calls for part in prepare(sandbox, call, experts)]
             around = _trace_parts(parts, names, norm, frozen, heads)
 

@@ -35,9 +35,8 @@ class WiringError(ValueError):
             lines.append(f"  {name or 'the model'}: {reason}")
             if name in wiring.guesses:
                 lines.append(f"    as a declaration (check it): {wiring.guesses[name]}")
-        lines.append(
-            "Pass groups=[neoteny.UnitGroup(...), ...] with the groups of these modules (others are still found)"
-        )
+        others = "others are still found" if wiring.avoidable else "only those are then used"
+        lines.append(f"Pass groups=[neoteny.UnitGroup(...), ...] with the groups of these modules ({others})")
         if wiring.avoidable:
             lines[-1] += ","
             lines.append(f"or go on without these modules: leave_out={list(wiring.refused)}")

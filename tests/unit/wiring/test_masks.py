@@ -57,7 +57,7 @@ def maximum(h: Tensor, mask: Tensor) -> Tensor:
         (lambda h, mask: torch.where(mask.unsqueeze(-1), h, torch.zeros_like(h)), MASK),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("activation", [F.relu, torch.sigmoid, F.gelu])
+@pytest.mark.parametrize("activation", [F.relu, torch.sigmoid])
 def test_what_only_selects_or_weights_is_no_obstacle(pool: Any, other: Tensor, activation: Any) -> None:
     wiring = checked(Pooled(pool, activation), (torch.randn(3, 4, 5), other))
     assert outline(wiring) == [(["fc"], [], ["head"], "head")]

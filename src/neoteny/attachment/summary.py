@@ -29,7 +29,12 @@ def _wiring_notes(methods: Sequence[Method], view: View, wiring: Wiring) -> list
     """What concerns some groups or layers, one line per kind; `print(plastic.wiring)` has the reasons one by one."""
     notes: list[str] = []
     if any(getattr(method, "compensate", False) for method in methods):
-        silent = [port.module for group in view.groups for port in group.consumers if port.bias is None]
+        silent = [
+            port.module
+            for group in view.groups
+            for port in group.consumers
+            if port.bias is None and port.running_mean is None
+        ]
         if silent:
             notes.append(f"no bias to compensate in {compact(list(dict.fromkeys(silent)))}")
     coupled = [note.split(" couples units: ") for group in wiring.groups for note in group.notes]

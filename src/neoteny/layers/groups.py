@@ -26,12 +26,14 @@ class Port:
             width is a multiple of the number of units, the neighbouring columns that a flatten gives it.
         offset: with `features=None`, where the first unit's features start (after a concatenation).
         weight: the parameter whose rows or columns the features are, in a module that has several ("weight_hh_l0").
+        norm_behind: of a consumer without bias, the norm whose running mean takes the compensation; found by tracing.
     """
 
     module: str
     features: Tensor | None = None
     offset: int = 0
     weight: str = "weight"
+    norm_behind: str | None = None
 
     @property
     def key(self) -> str:

@@ -179,6 +179,13 @@ def feature_dim(module: nn.Module, values: Tensor) -> int:
     return values.dim() - 1 if is_input_first_linear(module) else 1
 
 
+def features_last(module: nn.Module) -> bool:
+    """Whether the last axis of a boundary's or norm's input holds its features, and not the second."""
+    if (norm := _foreign_norm(module)) is not None:
+        return norm.axis == -1
+    return isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm, *RECURRENT)) or is_input_first_linear(module)
+
+
 def by_feature(module: nn.Module, values: Tensor) -> Tensor:
     """A boundary's or norm's input or output as (features, everything else)."""
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):

@@ -145,6 +145,8 @@ class ConsumerPort(WeightPort):
     def __init__(self, port: Port, module: nn.Module) -> None:
         super().__init__(port, module, producer=False)
         self.convolution = module if isinstance(module, _ConvNd) else None
+        # Without a bias: what the norm behind takes from all that it is given.
+        self.running_mean = None if port.norm_behind is None else f"{port.norm_behind}.running_mean"
         # Weights that leave one column: what turns a sum of |w| into a mean.
         self.fan_out = self.outputs // self.groups * self.taps
         self.one_column_a_unit = self.convolution is None and self.repeat == 1
@@ -184,13 +186,14 @@ class ConsumerPort(WeightPort):
         taps = self._tap_means(mean.reshape(-1, *spatial))  # (runs * U * repeat, taps)
         return taps.reshape(*mean.shape[:-1], self.repeat, self.taps)
 
-    def compensate(self, weight: Tensor, bias: Tensor, chosen: ChosenUnits, means: Tensor) -> None:
+    def compensate(self, weight: Tensor, bias: Tensor, chosen: ChosenUnits, means: Tensor, sign: float = 1.0) -> None:
         """Add the chosen units' mean contribution to the consumer's bias.
 
         Args:
             weight, bias: the consumer's, (*R, ...); the units' outgoing weights are not zero yet.
             chosen: the units.
             means: (M, repeat, taps) what the consumer sees on average.
+            sign: -1 to take it from a running mean instead.
         """
         region = self.region(chosen)
         outgoing = region.read(weight).flatten(3) if self.taps > 1 else region.read(weight).flatten(2).unsqueeze(-1)
@@ -200,7 +203,7 @@ class ConsumerPort(WeightPort):
         by_group = bias.unflatten(-1, (self.groups, -1))
         runs, columns = self.indices(chosen)
         group = torch.div(columns, self.width // self.groups, rounding_mode="floor")
-        by_group.index_put_((*runs, group), share.to(bias.dtype), accumulate=True)
+        by_group.index_put_((*runs, group), (sign * share).to(bias.dtype), accumulate=True)
 
     def _tap_means(self, image: Tensor) -> Tensor:
         """(N, *spatial) -> (N, taps): mean over output positions of what lies under each tap."""

@@ -55,6 +55,8 @@ def clear_outgoing(view: View, group: LiveGroup, chosen: ChosenUnits, means: Mea
         weight = view.tensor(port.weight)
         if means is not None and port.bias is not None:
             port.compensate(weight, view.tensor(port.bias), chosen, means(port))
+        elif means is not None and port.running_mean is not None:
+            port.compensate(weight, view.tensor(port.running_mean), chosen, means(port), sign=-1.0)
         view.write(outgoing, 0.0)
         view.was_reset(outgoing)
 

@@ -15,6 +15,7 @@ from neoteny.layers.groups import Port, UnitGroup
 from neoteny.layers.kinds import kind_of, unwritable, width_in, width_out
 from neoteny.wiring.families import group_notes
 from neoteny.wiring.modules import first_name
+from neoteny.wiring.norm_behind import with_norms_behind
 from neoteny.wiring.prepare import Part
 from neoteny.wiring.read_point import find_read_points
 from neoteny.wiring.recurrent import spell_out, state_notes
@@ -49,7 +50,7 @@ def declare(model: nn.Module, parts: Sequence[Part], groups: list[UnitGroup], tr
     for part in parts:
         for group, failure in zip(sound, part.check(sound), strict=True):
             problems[group.name] = problems[group.name] or failure or ""
-    for group in groups:
+    for group in with_norms_behind(parts[0].probe, groups):
         if problems[group.name]:
             refused[group.name] = f"the declared group is not right: {problems[group.name]}"
         shown = next((p.probe for p in parts if any(p.probe.calls[port.module] for port in group.consumers)), None)

@@ -208,7 +208,14 @@ def _example(expert: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _renamed(group: UnitGroup, prefix: str, note: str) -> UnitGroup:
     """A group of an expert as one of the whole model."""
     producers, consumers, norms = (
-        [replace(port, module=_joined(prefix, port.module)) for port in ports]
+        [
+            replace(
+                port,
+                module=_joined(prefix, port.module),
+                norm_behind=port.norm_behind and _joined(prefix, port.norm_behind),
+            )
+            for port in ports
+        ]
         for ports in (group.producers, group.consumers, group.norms)
     )
     notes = [each.replace("consumer ", f"consumer {prefix}.", 1) for each in group.notes]

@@ -21,6 +21,7 @@ from neoteny.wiring.decode import Owners, decode, overlap, spread
 from neoteny.wiring.evidence import INPUT, Evidence
 from neoteny.wiring.heads import find_heads, heads_of, why_no_heads
 from neoteny.wiring.masks import mixed_with_input
+from neoteny.wiring.norm_behind import with_norms_behind
 from neoteny.wiring.read_point import find_read_points
 from neoteny.wiring.recurrent import inner_groups, is_hidden, spell_out, state_notes
 from neoteny.wiring.verify import inert
@@ -59,6 +60,7 @@ class Families:
         heads = self._heads(mixed) if self.heads else []
         found = self._apart_from_input([*found, *self._sort_mixed(mixed)])
         kept = [*self._verified([*spell_out(self.probe.sandbox.model, found), *self._inner_groups()]), *heads]
+        kept = with_norms_behind(self.probe, kept)
         places = {name: place for place, name in enumerate(dict.fromkeys(self.probe.order))}
         kept.sort(key=lambda group: (places[group.producers[0].module], group.producers[0].weight))
         found_reads = iter(find_read_points(self.probe, [group for group in kept if group.read is None]))
@@ -323,7 +325,7 @@ def group_notes(model: nn.Module, group: UnitGroup) -> list[str]:
     notes = [
         f"consumer {port.key} has no bias: its mean cannot be compensated"
         for port in group.consumers
-        if bias_of(model.get_submodule(port.module), port.weight) is None
+        if bias_of(model.get_submodule(port.module), port.weight) is None and port.norm_behind is None
     ]
     notes += [
         f"consumer {port.module} has weight norm: its other columns are kept up to rounding"

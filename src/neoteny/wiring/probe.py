@@ -142,10 +142,14 @@ class Probe:
         sources: Mapping[str, Change],
         *,
         identity_norms: bool = False,
+        closed_norms: bool = False,
         keep_inputs: bool = False,
         example: Any = None,
     ) -> Pass:
-        """One pass in which watched modules return their kept output, changed by `sources` where named."""
+        """One pass in which watched modules return their kept output, changed by `sources` where named.
+
+        Norms pass on what is marked; with `identity_norms` all that they are given, with `closed_norms` nothing.
+        """
         seen = Pass()
         count: Counter[str] = Counter()
 
@@ -171,7 +175,11 @@ class Probe:
                 if kind == "norm" and identity_norms:
                     return values.clone()
                 if kind == "norm":
-                    return kept.masked_fill(torch.isnan(values), math.nan) if tainted else kept.clone()
+                    return (
+                        kept.masked_fill(torch.isnan(values), math.nan)
+                        if tainted and not closed_norms
+                        else kept.clone()
+                    )
                 result = sources[name](kept) if name in sources else map_tensors(torch.clone, kept)
                 if isinstance(module, RECURRENT) and name not in seen.opaque:
                     marked = returned_states(module, result)[0]

@@ -109,11 +109,12 @@ def read(path: str | Path) -> dict[str, Any]:
 
 def _from_port(port: Port) -> dict[str, Any]:
     features = cast(Tensor, port.features)
-    weight = {} if port.weight == "weight" else {"weight": port.weight}
+    given = (("weight", port.weight, "weight"), ("norm_behind", port.norm_behind, None))
+    more = {key: value for key, value, usual in given if value != usual}
     first, repeat = int(features.min()), port.repeat
     if torch.equal(features.flatten(), torch.arange(features.numel()) + first):
-        return {"module": port.module, "first": first, "units": features.shape[0], "repeat": repeat, **weight}
-    return {"module": port.module, "features": features.tolist(), **weight}
+        return {"module": port.module, "first": first, "units": features.shape[0], "repeat": repeat, **more}
+    return {"module": port.module, "features": features.tolist(), **more}
 
 
 def _to_port(saved: dict[str, Any]) -> Port:
@@ -123,7 +124,7 @@ def _to_port(saved: dict[str, Any]) -> Port:
         features = torch.arange(saved["units"] * saved["repeat"]).view(saved["units"], saved["repeat"]) + saved["first"]
     if features.dim() != 2:
         raise ValueError(f"features of {saved['module']} must be a table, one row per unit")
-    return Port(saved["module"], features, weight=saved.get("weight", "weight"))
+    return Port(saved["module"], features, weight=saved.get("weight", "weight"), norm_behind=saved.get("norm_behind"))
 
 
 def _to_group(saved: dict[str, Any]) -> UnitGroup:

@@ -8,7 +8,7 @@ verification of all.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -143,13 +143,15 @@ def _merge(ports: Iterable[Port]) -> list[Port] | None:
     for port in ports:
         features = cast(Tensor, port.features)
         if port.key in merged:
+            if port.norm_behind != merged[port.key].norm_behind:  # not the only reader in all ways of running
+                port, merged[port.key] = (replace(each, norm_behind=None) for each in (port, merged[port.key]))
             known = cast(Tensor, merged[port.key].features)
             if torch.equal(known, features):
                 continue
             if torch.isin(features, known).any():
                 return None
             features = torch.cat([known, features], 1)
-        merged[port.key] = Port(port.module, features, weight=port.weight)
+        merged[port.key] = replace(port, features=features)
     return list(merged.values())
 
 

@@ -159,7 +159,8 @@ def test_resnet_groups_are_inside_the_blocks_and_the_stream_is_left_out() -> Non
     assert outline(wiring) == [([f"{n}.conv1"], [f"{n}.bn1"], [f"{n}.conv2"], f"{n}.conv2") for n in names]
     assert all("residual stream" in wiring.left_out[name] for name in ["conv1", *(f"{n}.conv2" for n in names)])
     assert "blocks.2.downsample.0" in wiring.left_out
-    assert all("has no bias" in group.notes[0] for group in wiring)
+    assert [group.consumers[0].norm_behind for group in wiring] == [f"{name}.bn2" for name in names]
+    assert not any(group.notes for group in wiring)
     assert "residual stream" in str(wiring)
 
 

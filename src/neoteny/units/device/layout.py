@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neoteny.layers.kinds import features_last
 from neoteny.layers.ports import ConsumerPort
 from neoteny.units.view import LiveGroup, View
 
@@ -21,7 +22,6 @@ WEIGHT_TILE = (32, 256)
 INPUT_TILE = (32, 128)
 UNITS = 16
 _MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d)
-_FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.RMSNorm)
 _PROGRAMS = 2048
 """Programs wanted in a pass over activations: some waves on a large device."""
 
@@ -69,7 +69,7 @@ class Layout:
         self.groups = groups
         self.device = view.seeds.device
         self.modules = list(dict.fromkeys(name for group in groups for name in group.read_modules()))
-        self.channels_first = {name: not isinstance(modules[name], _FEATURES_LAST) for name in self.modules}
+        self.channels_first = {name: not features_last(modules[name]) for name in self.modules}
         self.features: list[Tensor] = []
         self._places: dict[bytes, int] = {}
         self.scratch = 0

@@ -31,6 +31,9 @@ def why_not(groups: Sequence[LiveGroup]) -> str:
         for port, law in zip(group.producers, group.initial, strict=True):
             if not isinstance(law, Distribution):
                 return f"{port.module} draws new weights with code of its own"
+        for port in group.consumers:
+            if port.bias is None and port.running_mean is not None:
+                return f"{port.module} is compensated in a running mean"
         if group.units > 16384:
             return f"{group.name} has more than 16,384 units"
     return ""

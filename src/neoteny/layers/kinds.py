@@ -19,7 +19,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from neoteny.layers import recurrent
 from neoteny.layers.lookalikes import Norm, norm_of
 from neoteny.layers.overridden import acts_as_its_base
-from neoteny.layers.parametrized import NormedWeight, computed_weight, why_unwritable
+from neoteny.layers.parametrized import why_unwritable
 from neoteny.layers.recurrent import RECURRENT, is_recurrent
 
 Kind = Literal["boundary", "norm", "opaque", "plain"]
@@ -235,9 +235,6 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
             if kind == "norm" and "weight" in module._buffers:  # a frozen norm: its scale is no parameter
                 continue
             reasons[name] = reason
-            continue
-        if input_first(module) and isinstance(computed_weight(module), NormedWeight):
-            reasons[name] = "it has weight norm, and its weight is (in, out)"
             continue
         for key, parameter in own.items():
             others = [owner for owner in owners[parameter.data_ptr()] if owner != (f"{name}.{key}" if name else key)]

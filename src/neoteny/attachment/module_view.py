@@ -17,6 +17,9 @@ from neoteny.units.bind import refuse_port
 from neoteny.units.laws import STRICT, Laws
 from neoteny.units.view import LiveGroup, View
 
+_Place = tuple[Mapping[str, Tensor | None], str, str]
+"""Parameters of a module, the name of one of them there, and its name in the model."""
+
 
 class ModuleView(View):
     """The live tensors of one module and the state of its optimizer.
@@ -46,7 +49,7 @@ class ModuleView(View):
         self._model = model
         self.init = None if init == STRICT else init
         self.laws: Laws = laws or {}
-        self._group_parameters: dict[str, list[str]] = {}
+        self._group_parameters: dict[str, list[_Place]] = {}
         self._owners: dict[str, tuple[nn.Module, str]] = {}
         self._layers: list[LayerParameters] | None = None
         self._look()
@@ -160,7 +163,6 @@ class ModuleView(View):
         self.groups = groups
         self._magnitudes = self._shared_inputs = None
         self.fused.clear()
-        self._group_parameters.clear()
         self._look()
         new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         return {name for name, value in old.items() if new.get(name) is not value}
@@ -169,6 +171,7 @@ class ModuleView(View):
         """Look the model's modules up, and remember where those of the groups are."""
         self._modules = dict(self._model.named_modules())
         self._owners.clear()
+        self._group_parameters.clear()
         self._layers = None
         ports = [port for group in self.groups for port in (*group.producers, *group.consumers, *group.norms)]
         written = [port for group in self.groups for port in (*group.producers, *group.consumers)]
@@ -190,7 +193,11 @@ class ModuleView(View):
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether no parameter of the group was frozen since attach."""
-        return all(self.tensor(name).requires_grad for name in self._parameters_of(group))
+        for home, key, name in self._parameters_of(group):  # hundreds per tick in a densely connected network
+            value = home.get(key)
+            if not (self.tensor(name) if value is None else value).requires_grad:
+                return False
+        return True
 
     def device(self) -> torch.device:
         """Where the model is now."""
@@ -245,10 +252,14 @@ class ModuleView(View):
             return [(module._buffers, key, tensor)]
         return [(module._parameters, key, tensor), *self.optimizer_state.places(tensor)]
 
-    def _parameters_of(self, group: LiveGroup) -> list[str]:
+    def _parameters_of(self, group: LiveGroup) -> list[_Place]:
         if group.name not in self._group_parameters:
-            names = [each for name in group.tensors() for each in self._parameters_behind(name)]
-            self._group_parameters[group.name] = names
+            places: list[_Place] = []
+            for name in (each for tensor in group.tensors() for each in self._parameters_behind(tensor)):
+                self.tensor(name)  # finds its owner
+                module, key = self._owners[name]
+                places.append((module._parameters, key, name))
+            self._group_parameters[group.name] = places
         return self._group_parameters[group.name]
 
     def _parameters_behind(self, name: str) -> list[str]:

@@ -109,6 +109,7 @@ class ContinualBackprop(Method):
         if fused is not None and fused.measure(view):
             return list(view.groups)
         magnitudes = view.magnitudes()
+        view.shared_inputs.forget()
         measured: list[LiveGroup] = []
         for group in view.groups:
             reader = group.reading(view.activations)
@@ -116,7 +117,7 @@ class ContinualBackprop(Method):
                 continue
             self._measure(view, group, reader, state[group.name], magnitudes)
             measured.append(group)
-        view.shared_inputs.forget()  # and with it the activations
+        view.shared_inputs.finish()
         return measured
 
     def replace(self, view: View, state: State, groups: Sequence[LiveGroup]) -> None:
@@ -252,8 +253,10 @@ class ContinualBackprop(Method):
             incoming = magnitudes.incoming_mean(group).to(mean.dtype)
             utility = (utility / incoming).masked_fill(incoming == 0.0, 0.0)
         running: Tensor = statistics["utility"]
-        utility = torch.where(torch.isfinite(utility), utility, running).to(running.dtype)
-        running.lerp_(utility, 1.0 - view.per_run(self.decay_rate, running, axes=1))
+        finite = torch.isfinite(utility)
+        if not units.all_on_host(finite):
+            utility = torch.where(finite, utility, running)
+        running.lerp_(utility.to(running.dtype), 1.0 - view.per_run(self.decay_rate, running, axes=1))
 
     def _choose(self, view: View, group: LiveGroup, statistics: State, counts: np.ndarray) -> ChosenUnits:
         """The `counts` eligible units of lowest utility in each run; ties go to the lowest index."""

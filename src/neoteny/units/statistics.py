@@ -72,8 +72,12 @@ def update_means(
         observed = numerics.average(over_positions, batches)
     finite = torch.isfinite(observed)
     before = 1.0 - power
-    power.copy_(torch.where(finite, power * rate, power))
-    mean.lerp_(torch.where(finite, observed, mean), 1.0 - rate)
+    if all_on_host(finite):
+        power.mul_(rate)
+        mean.lerp_(observed, 1.0 - rate)
+    else:
+        power.copy_(torch.where(finite, power * rate, power))
+        mean.lerp_(torch.where(finite, observed, mean), 1.0 - rate)
     for port in group.means if statistics["column_means"] else ():
         kept: Tensor = statistics["column_means"][port.key]
         inputs = view.activations.get(port.key)
@@ -81,18 +85,20 @@ def update_means(
             # This consumer did not run: its corrected means stay as they are while the correction goes on.
             kept.mul_(torch.where(before > 0.0, (1.0 - power) / before, 1.0)[..., None, None])
             continue
-        known_finite = False
         if (start := shared.start(port)) is not None:
-            observed, known_finite = shared.column_means(port, start, mean.dtype)
-        else:
-            seen = means
-            if port is not reader:
-                seen = [numerics.example_mean(part) for part in read(view, port, mean.dtype)]
-            columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
-            observed = numerics.average(columns, inputs)
-        if not known_finite:
-            observed = torch.where(torch.isfinite(observed), observed, kept)
-        kept.lerp_(observed, 1.0 - view.per_run(decay, mean, axes=3))
+            shared.follow(port, start, statistics["column_means"], 1.0 - view.per_run(decay, mean, axes=3))
+            continue
+        seen = means
+        if port is not reader:
+            seen = [numerics.example_mean(part) for part in read(view, port, mean.dtype)]
+        columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
+        observed = numerics.average(columns, inputs)
+        kept.lerp_(torch.where(torch.isfinite(observed), observed, kept), 1.0 - view.per_run(decay, mean, axes=3))
+
+
+def all_on_host(flags: Tensor) -> bool:
+    """Whether all flags are known to be set; False on another device, which is not waited for."""
+    return flags.device.type == "cpu" and bool(flags.all())
 
 
 def correction(statistics: Statistics) -> Tensor:
@@ -118,6 +124,9 @@ def contribution(
     deviations = [_deviation(batch, centre, reader, start, group.units) for batch in batches]
     deviation = numerics.average(deviations, batches)  # (*R, U, positions)
     average = deviation if deviation.shape[-1] == 1 else deviation.mean(-1, keepdim=True)
+    fan_out = sum(port.fan_out for port in group.consumers)
+    if deviation.shape[-1] == 1 and (all_outgoing := magnitudes.outgoing_sums(group)) is not None:
+        return (deviation.squeeze(-1) * all_outgoing).sum(0) / fan_out
     total: Tensor | None = None
     for port in group.consumers:
         outgoing = magnitudes.outgoing_sum(port)  # (*R, U, repeat)
@@ -128,7 +137,7 @@ def contribution(
         share = share.squeeze(-1) if share.shape[-1] == 1 else share.mean(-1)
         total = share if total is None else total + share
     assert total is not None
-    return total / sum(port.fan_out for port in group.consumers)
+    return total / fan_out
 
 
 def means_seen(statistics: Statistics, chosen: ChosenUnits) -> Callable[[ConsumerPort], Tensor]:

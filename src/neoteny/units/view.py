@@ -6,6 +6,7 @@ stacked parameters. Every tensor has the run axes R first, and all other axes ar
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -273,6 +274,8 @@ class Magnitudes:
         self._view = view
         self._sums: dict[str, numerics.Sums] = {}
         self._by_feature: dict[tuple[str, bool], Tensor] = {}
+        self._joined: Tensor | None = None
+        self._places: dict[str, Tensor | None] = {}
         wanted: dict[str, list[bool]] = {}
         ports: dict[str, ProducerPort | ConsumerPort] = {}
         for group in view.groups:
@@ -291,6 +294,7 @@ class Magnitudes:
         """The weights have changed."""
         self._sums.clear()
         self._by_feature.clear()
+        self._joined = None
 
     def incoming_mean(self, group: LiveGroup) -> Tensor:
         """(*R, U) mean absolute incoming weight, over all producers."""
@@ -301,6 +305,29 @@ class Magnitudes:
     def outgoing_sum(self, port: ConsumerPort) -> Tensor:
         """(*R, U, repeat) sum of absolute outgoing weights to one consumer, for each of a unit's columns."""
         return port.per_unit(self._features(port, port.input_first))
+
+    def outgoing_sums(self, group: LiveGroup) -> Tensor | None:
+        """(consumers, U) the same for all consumers of a group at once, for a network of its own.
+
+        None where it would not be quicker (one or two consumers), or where a unit has several columns.
+        """
+        if group.name not in self._places:
+            ports = group.consumers
+            together = not self._view.runs and len(ports) > 2 and all(port.repeat == 1 for port in ports)
+            self._places[group.name] = self._find_places(group) if together else None
+        places = self._places[group.name]
+        if places is None:
+            return None
+        if self._joined is None:
+            ports = {port.weight: port for each in self._view.groups for port in each.consumers}
+            self._joined = torch.cat([self._features(port, port.input_first) for port in ports.values()])
+        return self._joined[places.to(self._joined.device)]
+
+    def _find_places(self, group: LiveGroup) -> Tensor:
+        """Where the units' sums lie, (consumers, U), when the features of all consumers follow each other."""
+        widths = {port.weight: port.width for each in self._view.groups for port in each.consumers}
+        starts = dict(zip(widths, itertools.accumulate(widths.values(), initial=0), strict=False))
+        return torch.stack([port.features[:, 0].cpu() + starts[port.weight] for port in group.consumers])
 
     def sums(self, weight: str) -> numerics.Sums:
         """Row sums (blocks, first axis / groups) and column sums (blocks, second axis * taps) of one weight."""

@@ -38,6 +38,9 @@ def _train(utility: str, *, shared: bool) -> tuple[dict[str, Any], list[Tensor]]
     if not shared:
         plastic.view.shared_inputs._keys = set()
     for step, batch in enumerate(x):
+        model.layers[1].requires_grad_(step not in (5, 6))  # its units do not age meanwhile, those of others do
+        if step == 11:
+            plastic.load_state_dict(plastic.state_dict())
         for part in (batch[:2], batch[2:]):  # gradients are accumulated over passes of different size
             model(part).square().mean().backward()
         if step == 9:  # a pass with NaN in it changes no mean

@@ -1,7 +1,8 @@
-"""The inputs of training passes that a monitor keeps until they are enough to measure on."""
+"""How a monitor listens: its hooks, and the inputs of training passes that it keeps until they are enough."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -90,3 +91,34 @@ def _fit(column: tuple[Any, ...]) -> bool:
     if isinstance(column[0], Tensor):
         return all(isinstance(each, Tensor) and each.dim() and each.shape[1:] == column[0].shape[1:] for each in column)
     return all(type(each) is type(column[0]) and each == column[0] for each in column)
+
+
+class Hook:
+    """A hook that a copied or pickled model does not carry on. Without a `__dict__` it is not followed by a sandbox."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        self._call(*arguments)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Nothing:
+        return _Nothing()
+
+    def __reduce__(self) -> tuple[type[_Nothing], tuple[()]]:
+        return _Nothing, ()
+
+
+class _Nothing:
+    """What a hook becomes in a copied or pickled model."""
+
+    def __call__(self, *arguments: Any) -> None:
+        return
+
+
+def first_process() -> bool:
+    """Whether this process measures: the only one, or the first of several."""
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank() != 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from neoteny.attachment.attachment import attachments
 from neoteny.diagnosis.destinations import Destination, destination
 from neoteny.diagnosis.diagnose import find_units
 from neoteny.diagnosis.fresh_copy import FreshCopies
-from neoteny.diagnosis.gathering import Gathering, check_model
+from neoteny.diagnosis.gathering import Gathering, Hook, check_model, first_process
 from neoteny.diagnosis.measure import Bounds, find_bounds, incoming_magnitude, measure
 from neoteny.diagnosis.sample import FIRST, LATEST, LayerSample, Sample, announce, judge
 from neoteny.optim.state import unwrap_optimizer
@@ -69,6 +69,8 @@ class Monitor:
     Attributes:
         steps: how many were counted.
         samples: the first ones and the latest, at most 2,000.
+        warned: whether the warning came.
+        notes: what limits the comparison of weights with a fresh copy's, known after the first pass.
 
     Raises:
         TypeError, ValueError, ImportError: on arguments that cannot be used; and at the first training pass, if the
@@ -109,6 +111,7 @@ class Monitor:
         self.steps = 0
         self.samples: list[Sample] = []
         self.warned = False
+        self.notes: tuple[str, ...] = ()
         self._model: nn.Module | None = check_model(model)
         self._norm: Norm = norm
         self._inputs = inputs
@@ -126,7 +129,7 @@ class Monitor:
             self._prepare(self._batch())
         self._handles: list[Any] = []
         if self._optimizer is not None:
-            self._handles.append(self._optimizer.register_step_post_hook(_Hook(self._after_update)))
+            self._handles.append(self._optimizer.register_step_post_hook(Hook(self._after_update)))
         self._called: nn.Module | None = model
         self._pass_handle: Any = None
         if self._optimizer is None or inputs is None:
@@ -216,7 +219,7 @@ class Monitor:
     def _before_pass(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
-        if self._inputs is None and self.steps >= self._due and _first_process():
+        if self._inputs is None and self.steps >= self._due and first_process():
             self._gathering.add(self._inner, args, kwargs)
             if self._wiring is None:
                 self._prepare(self._gathering.batches[0])
@@ -229,7 +232,7 @@ class Monitor:
         self._sample_if_due()
         if self._inputs is None:
             self._listen(self.steps >= self._due)  # passes cost nothing in between
-        if self.steps == _PATIENCE and self._wiring is None and _first_process():
+        if self.steps == _PATIENCE and self._wiring is None and first_process():
             self._warn(
                 "inputs",
                 f"The optimizer made {_PATIENCE} updates, but {type(self._inner).__name__} {_NOT_CALLED}",
@@ -238,14 +241,14 @@ class Monitor:
     def _listen(self, on: bool) -> None:
         """Have the model's passes call this monitor, or no longer."""
         if on and self._pass_handle is None and self._called is not None:
-            hook = _Hook(self._before_pass)
+            hook = Hook(self._before_pass)
             self._pass_handle = self._called.register_forward_pre_hook(hook, with_kwargs=True)
         elif not on and self._pass_handle is not None:
             self._pass_handle.remove()
             self._pass_handle = None
 
     def _sample_if_due(self) -> None:
-        if self.steps < self._due or not _first_process():
+        if self.steps < self._due or not first_process():
             return
         if self._inputs is None and not self._gathering.enough():
             return
@@ -302,16 +305,18 @@ class Monitor:
             wiring, example = find_units(self._inner, batch, self._norm)
             with Sandbox(self._inner, example) as sandbox:
                 bounds = find_bounds(sandbox, wiring, few_examples(example))
-                fresh = self._fresh or self._fresh_magnitudes(wiring)
+                fresh, notes = (self._fresh, self.notes) if self._fresh else self._fresh_magnitudes(wiring)
         # Not inside: a model that holds its monitor is put back with it.
-        self._wiring, self._bounds, self._fresh = wiring, bounds, fresh
+        self._wiring, self._bounds, self._fresh, self.notes = wiring, bounds, fresh, notes
 
-    def _fresh_magnitudes(self, wiring: Wiring) -> dict[str, float]:
+    def _fresh_magnitudes(self, wiring: Wiring) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Mean absolute incoming weights of a fresh copy, and what limits the comparison."""
         try:
-            fresh = FreshCopies(self._inner).draw(0)
-        except Exception:  # it cannot be copied, or the copy does not fit into memory: growth is then from now on
-            fresh = self._inner
-        return {group.name: incoming_magnitude(fresh, group) for group in wiring}
+            copies = FreshCopies(self._inner)
+            fresh, notes = copies.draw(0), copies.notes
+        except Exception as error:  # it cannot be copied, or the copy does not fit into memory
+            fresh, notes = self._inner, [f"weights are compared with those at the start, as there is no copy: {error}"]
+        return {group.name: incoming_magnitude(fresh, group) for group in wiring}, tuple(notes)
 
     def _measured_now(self) -> tuple[LayerSample, ...]:
         """The layers on the inputs that there are; where batches were joined and the model refuses it, one by one."""
@@ -346,43 +351,12 @@ class Monitor:
         )
 
 
-class _Hook:
-    """A hook that a copied or pickled model does not carry on. Without a `__dict__` it is not followed by a sandbox."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
-
-    def __call__(self, *arguments: Any) -> None:
-        self._call(*arguments)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Nothing:
-        return _Nothing()
-
-    def __reduce__(self) -> tuple[type[_Nothing], tuple[()]]:
-        return _Nothing, ()
-
-
-class _Nothing:
-    """What a hook becomes in a copied or pickled model."""
-
-    def __call__(self, *arguments: Any) -> None:
-        return
-
-
 def _gradient_norm(model: nn.Module, names: Sequence[str]) -> float | None:
     gradients: list[Tensor] = []
     for name in names:
         gradient = model.get_submodule(name).weight.grad
         gradients += [gradient] if isinstance(gradient, Tensor) else []
     return float(metrics.gradient_norm(gradients)) if gradients else None
-
-
-def _first_process() -> bool:
-    """Whether this process measures: the only one, or the first of several."""
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank() != 0)
 
 
 def _without_autocast(model: nn.Module) -> torch.autocast:

@@ -235,6 +235,22 @@ def test_a_model_that_is_never_called_is_told_and_inputs_help() -> None:
         neoteny.Monitor(agent).close()
 
 
+class NotCopied(nn.Linear):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise RuntimeError("this layer stays here")
+
+
+def test_a_model_that_cannot_be_copied_is_compared_with_its_start_and_a_note_says_so() -> None:
+    model = nn.Sequential(NotCopied(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    monitor = neoteny.Monitor(model, inputs=torch.randn(20, 4))
+    assert monitor.measure().layers[0].weight_growth == 1.0
+    assert [note.partition(":")[0] for note in monitor.notes] == [
+        "weights are compared with those at the start, as there is no copy"
+    ]
+    grown = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    assert neoteny.Monitor(grown, inputs=torch.randn(20, 4)).notes == ()
+
+
 @pytest.mark.parametrize(
     ("given", "error", "match"),
     [

@@ -61,7 +61,7 @@ def attach(
     """Add methods to a module and its optimizer.
 
     Args:
-        model: any feed-forward `nn.Module`; attach before the first call if it is compiled.
+        model: any `nn.Module`; attach before the first call if it is compiled.
         optimizer: the torch optimizer that owns its parameters, or a list of several that share them (Muon for matrices
             and AdamW for the rest): an update is then one step of each. Wrappers of accelerate and Lightning are
             looked through. An earlier attachment of these parameters to another optimizer is detached.

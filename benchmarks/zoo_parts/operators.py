@@ -24,3 +24,10 @@ def prepare_torchvision() -> None:
         with contextlib.suppress(RuntimeError):  # defined before
             signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
             torch.library.define(f"torchvision::{name}", signature)
+
+
+def has_operators() -> bool:
+    """Whether torchvision's compiled operators did load."""
+    from torchvision.extension import _has_ops  # pyright: ignore[reportMissingImports]
+
+    return _has_ops()

@@ -8,7 +8,8 @@ optimizer state from before the tick with what is there after it:
 - outgoing weights of replaced units are zero, except where the reader is itself a new unit, whose row was drawn;
 - incoming biases are zero, and norms are as in a new model;
 - incoming weights have the spread (standard deviation) that the same rows had in the new model;
-- the consumers' mean pre-activation is what it was, on the inputs of the last pass (where the consumer has a bias);
+- the consumers' mean pre-activation is what it was, on the inputs of the last pass (where the consumer has a bias, or a
+  norm behind it whose running mean takes the place of one);
 - Adam's moments of these elements are zero, and those of all others are unchanged, bit for bit;
 - every other element of every parameter and buffer is unchanged, bit for bit.
 """
@@ -195,12 +196,16 @@ class Tick:
         ports = {port.module: port for group in chosen for port in group.consumers if key_of(port) in _SEEN}
         for consumer, port in ports.items():
             module, inputs, bias = self._model.modules[consumer], self._inputs.get(consumer), self._model.bias_of(port)
+            sign = 1.0
+            if bias is None:  # what the norm behind takes away
+                bias, sign = self._model.mean_behind(port), -1.0
             if bias is None or not inputs:
                 continue
+            shift, shift_before = sign * self._model.tensors[bias], sign * self._before[bias]
             now = getattr(module, key_of(port))
-            before = mean_output(module, inputs, self._weights[consumer], self._before[bias])
-            after = mean_output(module, inputs, now, self._model.tensors[bias])
-            without = mean_output(module, inputs, now, self._before[bias])
+            before = mean_output(module, inputs, self._weights[consumer], shift_before)
+            after = mean_output(module, inputs, now, shift)
+            without = mean_output(module, inputs, now, shift_before)
             old = torch.ones(before.shape, dtype=torch.bool)
             if bias in regions.fixed:
                 old &= ~regions.fixed[bias][0]

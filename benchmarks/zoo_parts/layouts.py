@@ -123,6 +123,11 @@ class Model:
         bias = getattr(self.modules[port.module], key_of(port).replace("weight", "bias"), None)
         return self.name_of(bias) if isinstance(bias, Tensor) else None
 
+    def mean_behind(self, port: Any) -> str | None:
+        """The name of the running mean that takes the compensation of a consumer without bias, if a port names one."""
+        norm = getattr(port, "norm_behind", None)
+        return None if norm is None or self.bias_of(port) is not None else f"{norm}.running_mean"
+
     def length_of(self, port: Any) -> str | None:
         """The name of g, where the weight is g * v / |v|."""
         module, key = self.modules[port.module], key_of(port)
@@ -153,7 +158,7 @@ class Model:
                 _join(found.outgoing, name, mask)
                 if name in rows:  # a unit that reads its own group, in a recurrent layer, starts without it
                     _join(found.own, name, mask & rows[name])
-                for other in (self.bias_of(port), self.length_of(port)):
+                for other in (self.bias_of(port), self.mean_behind(port), self.length_of(port)):
                     if other is not None:
                         _join(found.compensated, other, torch.ones(self.tensors[other].shape, dtype=torch.bool))
             for name, mask in rows.items():

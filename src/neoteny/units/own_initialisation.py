@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from neoteny.layers.parametrized import computed_weight
 
 _METHODS = ("init_weights", "initialize_weights", "_initialize_weights", "_init_weights", "reset_parameters")
 _SEED = 0
@@ -62,11 +65,21 @@ def redraw(model: nn.Module, called: dict[str, str] | None = None) -> None:
                 called[name] = own
         elif plain is not None and plain != own:
             _call(module, getattr(module, plain))
+        _draw_computed(module)
     for module in model.modules():  # last: the model's own way of drawing takes peft's layers for its own
         if callable(reset := getattr(module, "reset_lora_parameters", None)):
             for adapter in list(getattr(module, "lora_A", ())):
                 with contextlib.suppress(Exception):
                     reset(adapter, True)
+
+
+def _draw_computed(module: nn.Module) -> None:
+    """Draw a layer's computed weight (weight norm) as torch draws a plain one: `reset_parameters` does not reach it."""
+    computed = computed_weight(module) if isinstance(module, (nn.Linear, _ConvNd)) else None
+    if computed is not None:
+        weight = computed.read()
+        nn.init.kaiming_uniform_(weight, a=5.0**0.5)
+        computed.write(weight, torch.ones_like(weight, dtype=torch.bool))
 
 
 def redrawn_copy(model: nn.Module) -> tuple[nn.Module, str] | None:

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import neoteny
 from neoteny.layers.parametrized import weight_of
 from neoteny.layers.regions import ChosenUnits
+from neoteny.units.own_initialisation import redraw
 from neoteny.units.reset import reset_units
 from support.loops import FAST
 
@@ -221,3 +222,18 @@ def test_a_transposed_convolution_with_weight_norm_is_cleared_by_its_lengths() -
     model(example).sum().backward()
     optimizer.step()
     assert bool((weight_of(up)[1] != 0.0).all())
+
+
+@pytest.mark.parametrize("wrap", [new_weight_norm, doubled])
+def test_a_fresh_copy_has_computed_weights_drawn_again(wrap: Wrap) -> None:
+    model = linear(wrap)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.mul_(5.0)
+    before = weight_of(model[2]).clone()
+    torch.manual_seed(1)
+    redraw(model)
+    after = weight_of(model[2])
+    assert float(before.abs().max()) > 1.0
+    assert 0.2 < float(after.abs().max()) <= 8**-0.5  # torch's own bound for eight inputs
+    assert bool((after != before / 5.0).all())

@@ -19,6 +19,7 @@ from neoteny.layers.ports import bias_of
 from neoteny.layers.recurrent import RECURRENT, Recurrent
 from neoteny.wiring.decode import Owners, decode, overlap, spread
 from neoteny.wiring.evidence import INPUT, Evidence
+from neoteny.wiring.gates import find_gates
 from neoteny.wiring.heads import find_heads, heads_of, why_no_heads
 from neoteny.wiring.masks import mixed_with_input
 from neoteny.wiring.norm_behind import with_norms_behind
@@ -131,6 +132,7 @@ class Families:
         open_ = self.evidence.open_layers
         shared: dict[str, str] = {}
         twins: dict[str, list[str]] = {name: [name] for name in open_}
+        partly: dict[str, list[str]] = {}
         for name in open_:
             base = self.evidence.bases[name]
             mine, claimed = self.evidence.consumers(base), self.evidence.claimed(base)
@@ -153,12 +155,20 @@ class Families:
                 else:
                     partners.append(other)
             if partners:
+                if name not in shared and not elsewhere:
+                    partly[name] = partners
                 shared[name] = f"residual stream: shares columns of {', '.join(mine)} with {', '.join(partners)}"
             elif elsewhere:
                 sinks = dict.fromkeys(sink for apart in elsewhere.values() for sink in apart)
                 shared[name] = (
                     f"{', '.join(sinks)} is called several times, and reads {', '.join(elsewhere)} in another call"
                 )
+        for gate, scaled in find_gates(
+            self.probe, partly, lambda n: self.evidence.consumers(self.evidence.bases[n])
+        ).items():
+            if twins[gate] == [gate] and twins[scaled] == [scaled]:
+                twins[gate] = twins[scaled] = [scaled, gate]
+                del shared[gate], shared[scaled]
         for name in open_:
             lost = [other for other in twins[name] if other in shared]
             if name not in shared and lost:
@@ -190,7 +200,7 @@ class Families:
         first = consumers[family[0]]
         meet = any((owner == -2).any() for owners in decoded.values() for owner in owners.values())
         widths = {width_out(self.probe.module(name)) for name in family}
-        if len(family) > 1 and (meet or len(widths) > 1 or not all(_equal(first, consumers[n]) for n in family)):
+        if len(family) > 1 and (meet or len(widths) > 1 or not all(_within(consumers[n], first) for n in family)):
             self.mixing.append(family)
             for name in family:
                 others = ", ".join(other for other in family if other != name)
@@ -362,6 +372,10 @@ def _features_of(owner: Tensor, rows: Tensor) -> Tensor:
     """The features that belong to some units, unit by unit, ascending within a unit."""
     ordered = torch.argsort(owner, stable=True)
     return ordered[torch.isin(owner[ordered], rows)]
+
+
+def _within(part: dict[str, Tensor], whole: dict[str, Tensor]) -> bool:
+    return part.keys() <= whole.keys() and all(torch.equal(owner, whole[sink]) for sink, owner in part.items())
 
 
 def _equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:

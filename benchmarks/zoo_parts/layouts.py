@@ -12,8 +12,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 
+_NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _FRESH_NORM = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
 
 
@@ -97,7 +100,7 @@ class Regions:
 
 
 class Model:
-    """A model with the names of its tensors; one that is used under two names has one."""
+    """A new model with the names of its tensors; one that is used under two names has one."""
 
     def __init__(self, model: nn.Module) -> None:
         self.module = model
@@ -105,6 +108,8 @@ class Model:
         self.parameters = dict(model.named_parameters())
         self.tensors: dict[str, Tensor] = {**self.parameters, **dict(model.named_buffers())}
         self._names = {id(value): name for name, value in self.tensors.items()}
+        small = {name: value.detach() for name, value in self.tensors.items() if 0 < value.numel() <= 2**16}
+        self._new = {name: float(value.flatten()[0]) for name, value in small.items() if len(value.unique()) == 1}
 
     def name_of(self, tensor: Any) -> str:
         """The name of a parameter or buffer."""
@@ -150,8 +155,10 @@ class Model:
                 for key, value in _FRESH_NORM.items():
                     tensor = getattr(self.modules[port.module], key, None)
                     if tensor is not None:
-                        mask = _elements(tensor, features_of(port, units))
-                        _join_fixed(found.fixed, self.name_of(tensor), mask, value)
+                        name, mask = self.name_of(tensor), _elements(tensor, features_of(port, units))
+                        if not isinstance(self.modules[port.module], _NORMS):  # as the new model had it
+                            value = self._new.get(name, value)
+                        _join_fixed(found.fixed, name, mask, value)
             for port in group.consumers:
                 name = self.weight_of(port)
                 mask = columns_of(self.modules[port.module], self.tensors[name], features_of(port, units))

@@ -28,17 +28,18 @@ class ConvNet(nn.Module):
 
 
 class Separable(nn.Module):
-    """A convolution without bias before a norm, a depthwise and a pointwise one, a mean over positions."""
+    """Convolutions without bias before norms, a depthwise and a pointwise one, a mean over positions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
-        self.depthwise, self.pointwise = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 32, 1)
+        self.depthwise, self.pointwise = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 32, 1, bias=False)
+        self.last = nn.BatchNorm2d(32)
         self.out = nn.Linear(32, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.depthwise(torch.relu(self.norm(self.first(x)))))
-        return self.out(torch.relu(self.pointwise(x)).mean((2, 3)))
+        return self.out(torch.relu(self.last(self.pointwise(x))).mean((2, 3)))
 
 
 class Transformer(nn.Module):

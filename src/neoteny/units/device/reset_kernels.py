@@ -84,7 +84,8 @@ def choose_and_clear(
     """Zero the outgoing weights of the units that are due, in some rows of one consumer per program.
 
     The eligible units of lowest utility are due, ties to the lowest index; each program finds them for itself, and the
-    first of each group writes them down. Their mean share of a consumer's pre-activation joins its bias.
+    first of each group writes them down. Their mean share of a consumer's pre-activation joins its bias,
+    or leaves the running mean behind it.
     """
     n = tl.program_id(1)
     d = due + n * 4
@@ -107,7 +108,7 @@ def choose_and_clear(
         tl.load(j + 8),
     )
     per_group, outputs = tl.load(j + 10), rows // tl.load(j + 9)
-    bias, bias_kind, means = tl.load(j + 11), tl.load(j + 12), tl.load(j + 13)
+    bias, bias_kind, means, sign = tl.load(j + 11), tl.load(j + 12), tl.load(j + 13), tl.load(j + 14)
     share = tl.zeros([BR], tl.float32)
     for m in range(count):
         least = tl.min(score, 0)
@@ -133,7 +134,7 @@ def choose_and_clear(
     if CLEAR and COMPENSATE:  # noqa: SIM102 - the first is known when the kernel is compiled
         if bias != 0:
             inside = r < rows
-            store_any(bias, r, load_any(bias, r, bias_kind, inside) + share, bias_kind, inside)
+            store_any(bias, r, load_any(bias, r, bias_kind, inside) + sign * share, bias_kind, inside)
 
 
 @jit

@@ -31,9 +31,6 @@ def why_not(groups: Sequence[LiveGroup]) -> str:
         for port, law in zip(group.producers, group.initial, strict=True):
             if not isinstance(law, Distribution):
                 return f"{port.module} draws new weights with code of its own"
-        for port in group.consumers:
-            if port.bias is None and port.running_mean is not None:
-                return f"{port.module} is compensated in a running mean"
         if group.units > 16384:
             return f"{group.name} has more than 16,384 units"
     return ""
@@ -44,7 +41,7 @@ class Plan:
 
     def __init__(self, view: View, fused: FusedMeasure, number: int, compensate: bool) -> None:
         self.view, self.fused = view, fused
-        group, base = fused.layout.groups[number], fused.layout.bases[number]
+        group = fused.layout.groups[number]
         self._rows: dict[str, list[list[int]]] = {name: [] for name in _TABLES}
         self.laws: list[list[float]] = []
         self.states: list[float] = []
@@ -54,7 +51,7 @@ class Plan:
         self.ready = True
         statistics, means = fused.views[number][0], fused.means[group.name]
         for port in group.consumers:
-            self._add_consumer(port, means.get(port.key) if compensate else None, base, compensate)
+            self._add_consumer(port, means.get(port.key) if compensate else None, compensate)
         for port, law in zip(group.producers, group.initial, strict=True):
             assert isinstance(law, Distribution)
             self._add_producer(port, law)
@@ -82,10 +79,12 @@ class Plan:
                 return False
         return all(home.get(key) is held for home, key, held in self._places)
 
-    def _add_consumer(self, port: ConsumerPort, kept: Tensor | None, base: int, compensate: bool) -> None:
+    def _add_consumer(self, port: ConsumerPort, kept: Tensor | None, compensate: bool) -> None:
         weight = self.view.tensor(port.weight)
         inner, apart = tap_layout(weight) or (1, 1)
-        bias = self.view.tensor(port.bias) if compensate and port.bias is not None else None
+        # Without a bias: the running mean of the norm behind, from which the mean share is then taken.
+        takes = port.bias or port.running_mean if compensate else None
+        bias = None if takes is None else self.view.tensor(takes)
         number = len(self._rows["outgoing"])
         row = [weight.data_ptr(), KINDS[weight.dtype], weight.shape[0], math.prod(weight.shape[1:])]
         row += [port.repeat, self.fused.layout.place(port.features), inner, apart, port.taps]
@@ -93,7 +92,7 @@ class Plan:
         row += [0, 0] if bias is None else [bias.data_ptr(), KINDS[bias.dtype]]
         row += [
             0 if kept is None else kept.data_ptr(),
-            base,
+            -1 if port.bias is None else 1,
             *self._weight_states(port.weight, port.features, port.groups),
         ]
         self._rows["outgoing"].append(row)

@@ -37,12 +37,12 @@ def fused_tick(
     compensate: bool,
 ) -> Fused | None:
     """The fused tick, or None where the general path is to be taken."""
-    if view.seeds.device.type != "cuda" or view.runs or not view.groups:
-        return None
     known, found = view.fused.get(id(state), (None, None))
     if known is not state:
         found = None
-    if isinstance(found, str):
+    if isinstance(found, Fused):
+        found.measuring.is_fresh = False  # also where this tick is not measured there
+    if isinstance(found, str) or view.seeds.device.type != "cuda" or view.runs or not view.groups:
         return None
     if found is not None and found.measuring.holds():
         return found

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import memory_order
 
-_BLOCK = 2048
+_BLOCK = 1024
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _LONGEST_TABLE = 1_000_000
 

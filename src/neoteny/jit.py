@@ -65,7 +65,7 @@ class _OptionalCache:
         """The machine code, or None where it has to be compiled."""
         try:
             return self._cache.load_overload(*arguments)
-        except Exception:  # an index that is not whole raises whatever pickle makes of it
+        except Exception:  # an index that is not whole raises errors of any kind
             with contextlib.suppress(Exception):
                 self._cache.flush()
             return None

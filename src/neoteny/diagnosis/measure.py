@@ -135,7 +135,7 @@ def _both(before: Tensor | None, now: Tensor) -> Tensor:
 
 
 def _sample(rows: Tensor, most: int) -> Tensor:
-    """At most so many rows, chosen by a fixed seed; even steps would hit the same position of each image."""
+    """At most `most` rows, chosen by a fixed seed; even steps would hit the same position of each image."""
     if len(rows) <= most:
         return rows
     chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))[:most]

@@ -48,7 +48,7 @@ class Fit:
 
 
 def relative_error(family: str, weights: int) -> float:
-    """The relative standard error of the spread of so many weights: sqrt((kurtosis - 1) / (4 n))."""
+    """The relative standard error of the spread of n weights: sqrt((kurtosis - 1) / (4 n))."""
     return math.sqrt((_shape(family).kurtosis - 1.0) / (4.0 * weights))
 
 

@@ -229,7 +229,7 @@ def _show_traceback(error: Exception) -> None:
 
 
 def _show(value: object) -> str:
-    """A value for a message: short, on one line, whatever its own text does."""
+    """A value for a message: short and on one line, also where its own text is not."""
     try:
         text = " ".join(repr(value).split())
     except Exception:

@@ -1,6 +1,6 @@
 """The code of a user's experiment file: how it is run, and how its errors are told from ours.
 
-The file's own functions are called through `UserCode.call`. Whatever they raise, an exit of the program included,
+The file's own functions are called through `UserCode.call`. What they raise, an exit of the program included,
 becomes an `ExperimentError` that names the line of the file. An error that did not pass through the file is ours, and
 keeps its traceback.
 """

@@ -1,6 +1,6 @@
 """Attaching: what the callbacks of all frameworks share.
 
-A framework makes model and optimizers itself, calls the model with whatever its data gives, and may do so several times
+A framework makes model and optimizers itself, calls the model with what its data gives, and may do so several times
 (a second fit, a resumed run). `Attaching` waits for the first training pass, traces the model with that very call, and
 hands the state on from one attachment to the next.
 """

@@ -25,7 +25,7 @@ def find_experiment(results: ResultsFolder, file: Path | None = None, trust: boo
     Args:
         results: the folder.
         file: the experiment file that the user gives.
-        trust: whether the user trusts this file, or without one the copy in the folder; what the folder says of it does not count.
+        trust: whether the user trusts this file, or without one the copy in the folder.
 
     Raises:
         StoreError: the file is not the one that made the folder.

@@ -61,6 +61,6 @@ def _notes(view: View, trained: bool) -> list[str]:
     if view.groups and state is not None and (name := state.shares_step_count()):
         notes.append(
             f"torch.optim.{name} has one step count per tensor, so a reset weight's first steps are several step sizes "
-            "long; neoteny.optim.Adam counts steps for each weight"
+            f"long; neoteny.optim.{'AdamW' if name == 'AdamW' else 'Adam'} counts steps for each weight"
         )
     return notes

@@ -75,6 +75,9 @@ def main(names: list[str]) -> None:
         "gpt_124m": lambda: (GPT(), torch.randint(50257, (8, 32))),
         "bert_base": bert,
     }
+    unknown = [name for name in names if name not in builders]
+    if unknown:
+        raise SystemExit(f"tracing.py knows no model {unknown[0]!r}. It knows {', '.join(builders)}.")
     print(f"{'model':16}  {'CPU s':>6}  {'wall s':>6}  {'passes':>6}  {'groups':>6}  {'units':>6}")
     for name in names or builders:
         torch.manual_seed(0)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neoteny.attachment.reading import ReadingHook, first_argument
+from neoteny.attachment.reading import ReadingHook
 
 
 def is_inside_attention(name: str, modules: Mapping[str, nn.Module]) -> bool:
@@ -36,7 +36,7 @@ class AttentionHook(ReadingHook):
         self.kept = kept
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if self.reads(lambda: first_argument(args, kwargs)):
+        if self.read(args, kwargs) is not None:
             with torch.no_grad():
                 self.kept.append(_heads(cast(nn.MultiheadAttention, module), args, kwargs))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -13,6 +12,7 @@ from neoteny.layers.groups import UnitGroup
 from neoteny.layers.parametrized import computed_from
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState, unwrap_optimizer
+from neoteny.units.bind import without
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.wiring import Wiring
 
@@ -98,20 +98,14 @@ def prepare_state(state: OptimizerState, groups: Sequence[LiveGroup], model: nn.
 
 def owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wiring:
     """The wiring without groups some of whose parameters the optimizer does not own."""
-    kept: list[UnitGroup] = []
-    left_out = dict(wiring.left_out)
-    for group in wiring.groups:
+
+    def why(group: UnitGroup) -> str:
         strangers = [
             name
             for port in (*group.producers, *group.consumers, *group.norms)
             for name, parameter in model.get_submodule(port.module).named_parameters(port.module)
             if not state.owns(parameter)
         ]
-        if strangers:
-            left_out[group.name] = f"the optimizer does not own {', '.join(dict.fromkeys(strangers))}"
-        else:
-            kept.append(group)
-    if not kept:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-        raise ValueError(f"No hidden units are left to act on. {reasons}")
-    return replace(wiring, groups=tuple(kept), left_out=left_out)
+        return f"the optimizer does not own {', '.join(dict.fromkeys(strangers))}" if strangers else ""
+
+    return without(wiring, why)

@@ -12,10 +12,10 @@ from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, in
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.layers.parametrized import ComputedWeight, computed_weight
 from neoteny.layers.regions import Region
-from neoteny.optim.state import ElementState, OptimizerState
+from neoteny.optim.state import OptimizerState
 from neoteny.units.bind import refuse_port
 from neoteny.units.laws import STRICT, Laws
-from neoteny.units.view import LiveGroup, View
+from neoteny.units.view import ElementState, LiveGroup, View
 
 _Place = tuple[Mapping[str, Tensor | None], str, str]
 """Parameters of a module, the name of one of them there, and its name in the model."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,18 +32,21 @@ class ReadingHook:
     def __reduce__(self) -> tuple[type[Inert], tuple[()]]:
         return Inert, ()
 
-    def reads(self, value: Callable[[], Tensor]) -> bool:
-        """Whether this pass is one of training that has not been read yet, on a value that is not empty."""
-        if self.paused or not (self.model.training and torch.is_grad_enabled()) or value().numel() == 0:
-            return False
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """What the module is given, if it is not empty and this is a training pass that has not been read yet."""
+        if self.paused or not (self.model.training and torch.is_grad_enabled()):
+            return None
+        value = first_argument(args, kwargs)
+        if value.numel() == 0:
+            return None
         if not torch.compiler.is_compiling():
             # Activation checkpointing runs the forward again inside the backward pass. The non-reentrant kind was
             # recorded in the forward pass already; the reentrant kind runs that one without gradients.
             inside_backward = torch._C._current_graph_task_id() != -1
             if inside_backward and self.recorded_in_forward:
-                return False
+                return None
             self.recorded_in_forward = self.recorded_in_forward or not inside_backward
-        return True
+        return value
 
 
 class InputHook(ReadingHook):
@@ -56,9 +58,9 @@ class InputHook(ReadingHook):
         self.gradients = gradients
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self.reads(lambda: first_argument(args, kwargs)):
+        value = self.read(args, kwargs)
+        if value is None:
             return
-        value = first_argument(args, kwargs)
         if self.kept is not None:
             self.kept.append(value.detach())
         if self.gradients is not None and value.requires_grad:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.rnn import RNNBase
 from torch.nn.utils.rnn import PackedSequence
 
-from neoteny.attachment.reading import ReadingHook, first_argument
+from neoteny.attachment.reading import ReadingHook
 from neoteny.layers.recurrent import HiddenLayer, Recurrent, depth, directions, given_states, hidden_layers_of, sequence
 
 _RUN = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
@@ -44,7 +44,7 @@ class SequenceHook(ReadingHook):
         self.kept = kept
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if not self.reads(lambda: first_argument(args, kwargs)):
+        if self.read(args, kwargs) is None:
             return
         layer_module = cast(Recurrent, module)
         with torch.no_grad():

@@ -115,13 +115,10 @@ def put(tensor: Tensor, index: tuple[Tensor, ...], value: Tensor | float, active
     tensor.index_put_(index, value)
 
 
-def memory_order(tensor: Tensor) -> tuple[int, int] | None:
-    """Elements of a row of a parameter (rows, columns, *kernel), and how far apart two of its columns lie.
-
-    None where rows do not lie one after the other.
-    """
-    if tensor.is_contiguous():
-        return math.prod(tensor.shape[1:]), math.prod(tensor.shape[2:])
-    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
-        return math.prod(tensor.shape[1:]), 1
+def tap_layout(weight: Tensor) -> tuple[int, int] | None:
+    """How far apart two inputs and two taps of a weight (out, in, *kernel) lie in a row; None if rows are not whole."""
+    if weight.is_contiguous():
+        return math.prod(weight.shape[2:]), 1
+    if weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last):
+        return 1, weight.shape[1]
     return None

@@ -23,7 +23,7 @@ from neoteny.methods.method import Method, State, check_choice, check_flag, chec
 from neoteny.methods.state import copy_nested
 from neoteny.text import render
 from neoteny.units import statistics as units
-from neoteny.units.device_tick import fused_reset, fused_tick
+from neoteny.units.device_tick import Settings, fused_reset, fused_tick
 from neoteny.units.fused_tick import measure_compiled
 from neoteny.units.reset import clear_outgoing, draw_incoming
 from neoteny.units.schedule import Schedule
@@ -105,7 +105,8 @@ class ContinualBackprop(Method):
         Returns:
             The groups that were measured. The others did not run or are frozen: their units do not age.
         """
-        fused = fused_tick(view, state, self.decay_rate, self.utility, self.maturity_threshold, self.compensate)
+        settings = Settings(self.decay_rate, self.utility, self.maturity_threshold, self.compensate)
+        fused = fused_tick(view, state, settings)
         if fused is not None and fused.measure(view):
             return list(view.groups)
         magnitudes = view.magnitudes()

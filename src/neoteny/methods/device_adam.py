@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neoteny.layers.regions import memory_order
+from neoteny.layers.regions import tap_layout
+from neoteny.units.device.layout import KINDS
 
 _BLOCK = 1024
-_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _LONGEST_TABLE = 1_000_000
 
 
@@ -105,13 +105,13 @@ class DeviceAdam:
         for number, (parameter, state) in enumerate(zip(self.parameters, self.states, strict=True)):
             resets = state.get("resets", {})
             by_row, by_column = (resets[key]["step"] if key in resets else None for key in ("rows", "columns"))
-            length, inner = memory_order(parameter) or (1, 1)
+            length, (inner, _) = math.prod(parameter.shape[1:]), tap_layout(parameter) or (1, 1)
             groups, per_group = (1, length) if by_column is None else by_column.shape[-2:]
             where = (parameter.data_ptr(), state["exp_avg"].data_ptr(), state["exp_avg_sq"].data_ptr())
             counts = [0 if vector is None else vector.data_ptr() for vector in (by_row, by_column)]
             high = max(1, len(parameter) // groups if parameter.dim() else 1)
             late = self._count - int(state["step"])
-            kind = _KINDS[parameter.dtype]
+            kind = KINDS[parameter.dtype]
             rows.append([*where, kind, kind, parameter.numel(), *counts, length, inner, per_group, high, late])
             starts = torch.arange(0, parameter.numel(), _BLOCK)
             chunks.append(torch.stack((torch.full_like(starts, number), starts), 1))
@@ -122,7 +122,7 @@ class DeviceAdam:
         """Take the gradients that lie at these addresses; a training loop soon uses the same few again."""
         kinds = [gradient.dtype for gradient in gradients]
         if kinds != self._kinds:
-            self._rows[:, 4] = torch.tensor([_KINDS[kind] for kind in kinds]).to(self._device)
+            self._rows[:, 4] = torch.tensor([KINDS[kind] for kind in kinds]).to(self._device)
             self._kinds = kinds
         addresses = tuple(gradient.data_ptr() for gradient in gradients)
         if addresses == self._addresses:
@@ -145,11 +145,11 @@ def serves(parameter: Tensor, state: Mapping[str, Any], betas: tuple[float, floa
         return False
     if type(gradient) is not Tensor or gradient.is_sparse:
         return False
-    if not _KINDS.keys() >= {parameter.dtype, gradient.dtype} or {first.dtype, second.dtype} != {parameter.dtype}:
+    if not KINDS.keys() >= {parameter.dtype, gradient.dtype} or {first.dtype, second.dtype} != {parameter.dtype}:
         return False
     if any(tensor.stride() != parameter.stride() for tensor in (gradient, first, second)):
         return False
-    if memory_order(parameter) is None or torch.compiler.is_compiling():
+    if tap_layout(parameter) is None or torch.compiler.is_compiling():
         return False
     return _installed() and all(_table_length(beta) <= _LONGEST_TABLE for beta in betas)
 

@@ -15,13 +15,14 @@ import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from neoteny.layers.regions import Region
+from neoteny.units.view import ElementState
 
 _SIDES = (2, 3, 5, 7, 11, 13)
 """Sizes of a trial parameter: all different, so that the shape of a state tensor tells which axes it has."""
@@ -43,20 +44,6 @@ class Beginning:
     value: Tensor
     is_copy: bool
     axes: tuple[int, ...] | None
-
-
-class ElementState(NamedTuple):
-    """What an optimizer keeps of the elements of one parameter.
-
-    Args:
-        tensors: of the parameter's shape, each with its first value (None: a copy of the weight).
-        vector: one number per row or column that becomes `clock` when that is reset, if there is one.
-        clock: the number of updates so far.
-    """
-
-    tensors: list[tuple[Tensor, float | None]]
-    vector: Tensor | None = None
-    clock: int = 0
 
 
 class OptimizerState:

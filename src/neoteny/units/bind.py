@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,22 +55,31 @@ def plain_groups(wiring: Wiring, model: nn.Module) -> Wiring:
     Raises:
         ValueError: no group is left.
     """
-    kept: list[UnitGroup] = []
-    left_out = dict(wiring.left_out)
-    for group in wiring.groups:
-        modules = [port.module for port in (*group.producers, *group.consumers)]
-        computed = [name for name in modules if computed_from(model.get_submodule(name))]
-        several = [port.module for port in (*group.producers, *group.consumers) if port.weight != "weight"]
-        if several:
-            left_out[group.name] = f"{several[0]} is recurrent, and a stack cannot train it"
-        elif computed:
-            left_out[group.name] = f"the weight of {computed[0]} is computed, and a stack rewrites plain weights only"
-        else:
-            kept.append(group)
+
+    def why(group: UnitGroup) -> str:
+        for port in (*group.producers, *group.consumers):
+            if port.weight != "weight":
+                return f"{port.module} is recurrent, and a stack cannot train it"
+            if computed_from(model.get_submodule(port.module)):
+                return f"the weight of {port.module} is computed, and a stack rewrites plain weights only"
+        return ""
+
+    return without(wiring, why)
+
+
+def without(wiring: Wiring, why: Callable[[UnitGroup], str]) -> Wiring:
+    """The wiring without the groups for which `why` gives a reason.
+
+    Raises:
+        ValueError: no group is left.
+    """
+    reasons_of = {group.name: why(group) for group in wiring.groups}
+    kept = tuple(group for group in wiring.groups if not reasons_of[group.name])
+    left_out = {**wiring.left_out, **{name: reason for name, reason in reasons_of.items() if reason}}
     if not kept:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ValueError(f"No hidden units are left to act on. {reasons}")
-    return replace(wiring, groups=tuple(kept), left_out=left_out)
+    return replace(wiring, groups=kept, left_out=left_out)
 
 
 def check_initial(wiring: Wiring, model: nn.Module, init: Declared | None, label: str = "") -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from torch import nn
 
 from neoteny.units.utilities import UTILITIES
 from neoteny.units.view import View
@@ -28,14 +25,16 @@ class Fused(NamedTuple):
         return self.measuring.measure(view)
 
 
-def fused_tick(
-    view: View,
-    state: dict[str, Any],
-    decay: float | tuple[float, ...],
-    utility: str,
-    threshold: int | tuple[int, ...],
-    compensate: bool,
-) -> Fused | None:
+class Settings(NamedTuple):
+    """What the fused tick needs to know of `ContinualBackprop`."""
+
+    decay: float | tuple[float, ...]
+    utility: str
+    threshold: int | tuple[int, ...]
+    compensate: bool
+
+
+def fused_tick(view: View, state: dict[str, Any], settings: Settings) -> Fused | None:
     """The fused tick, or None where the general path is to be taken."""
     known, found = view.fused.get(id(state), (None, None))
     if known is not state:
@@ -50,7 +49,7 @@ def fused_tick(
         return None
     if not all(view.trainable(group) for group in view.groups):
         return None
-    made = _make(view, state, decay, utility, threshold, compensate, view.modules)
+    made = _make(view, state, settings)
     view.fused[id(state)] = (state, made)
     return None if isinstance(made, str) else made
 
@@ -69,24 +68,17 @@ def why_not_fused(view: View) -> str:
     return next((made if isinstance(made, str) else made.why for made in found), "")
 
 
-def _make(
-    view: View,
-    state: dict[str, Any],
-    decay: float | tuple[float, ...],
-    utility: str,
-    threshold: int | tuple[int, ...],
-    compensate: bool,
-    modules: Mapping[str, nn.Module],
-) -> Fused | str:
+def _make(view: View, state: dict[str, Any], settings: Settings) -> Fused | str:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     from neoteny.units.device import layout, rewrite, tick
 
+    decay, threshold = settings.decay, settings.threshold
     if not isinstance(decay, (int, float)) or not isinstance(threshold, int):
         return "hyperparameters are sequences"
-    why = layout.why_not(view, view.groups, modules)
+    why = layout.why_not(view, view.groups, view.modules)
     if why:
         return why
-    measure = tick.FusedMeasure(view, view.groups, state, modules, float(decay), UTILITIES[utility])
+    measure = tick.FusedMeasure(view, view.groups, state, view.modules, float(decay), UTILITIES[settings.utility])
     why = rewrite.why_not(view.groups)
-    return Fused(measure, None if why else rewrite.FusedReset(measure, threshold, compensate), why)
+    return Fused(measure, None if why else rewrite.FusedReset(measure, threshold, settings.compensate), why)

@@ -10,7 +10,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +87,20 @@ class LiveGroup:
         ports = (*self.producers, *self.consumers)
         names = [name for port in ports for name in (port.weight, port.bias) if name is not None]
         return [*names, *(name for port in self.norms for name in port.fresh)]
+
+
+class ElementState(NamedTuple):
+    """What an optimizer keeps of the elements of one parameter.
+
+    Args:
+        tensors: of the parameter's shape, each with its first value (None: a copy of the weight).
+        vector: one number per row or column that becomes `clock` when that is reset, if there is one.
+        clock: the number of updates so far.
+    """
+
+    tensors: list[tuple[Tensor, float | None]]
+    vector: Tensor | None = None
+    clock: int = 0
 
 
 class View(ABC):
@@ -192,9 +206,8 @@ class View(ABC):
         for listener in self.listeners:
             listener.clear_optimizer(region)
 
-    def optimizer_elements(self, name: str, groups: int | None) -> Any:
-        """The optimizer's state of a parameter element for element, as `optim.state.ElementState`; None where it cannot
-        be addressed so."""
+    def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
+        """The optimizer's state of rows (`groups` None) or columns of a parameter; None if it is not by element."""
         return None
 
     def optimizer_clock(self, name: str) -> int:

@@ -8,6 +8,17 @@ from torch import Tensor, nn
 import neoteny
 
 
+def tick(model: nn.Module) -> neoteny.Attachment:
+    """One update after which half of all units are replaced."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = neoteny.ContinualBackprop(0.5, maturity_threshold=0)
+    plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(1, 6))
+    model(torch.randn(16, 6)).square().sum().backward()
+    optimizer.step()
+    plastic.step()
+    return plastic
+
+
 class Branches(nn.Module):
     """The units that are read in the end have a producer in each branch."""
 
@@ -23,12 +34,7 @@ class Branches(nn.Module):
 def test_a_unit_that_is_new_has_no_bias_left_of_a_layer_that_was_replaced_with_it() -> None:
     torch.manual_seed(0)
     model = Branches()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    method = neoteny.ContinualBackprop(0.5, maturity_threshold=0)
-    plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(1, 6))
-    model(torch.randn(16, 6)).square().sum().backward()
-    optimizer.step()
-    plastic.step()
+    plastic = tick(model)
     assert plastic.replaced == {"one.0": 4, "one.2": 4, "two.0": 4}
     new = (model.out.weight == 0).all(0)
     assert int(new.sum()) == 4
@@ -57,12 +63,7 @@ class Loop(nn.Module):
 def test_new_units_have_no_bias_left_in_layers_that_feed_each_other() -> None:
     torch.manual_seed(0)
     model = Loop()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    method = neoteny.ContinualBackprop(0.5, maturity_threshold=0)
-    plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(1, 6))
-    model(torch.randn(16, 6)).square().sum().backward()
-    optimizer.step()
-    plastic.step()
+    plastic = tick(model)
     assert plastic.replaced == {"start": 4, "up": 4}
     ages = {name: each["born"] for name, each in plastic.state_dict()["states"][0].items()}
     assert not model.up.bias[ages["up"] == 1].any()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from neoteny.layers.kinds import features_last
 from neoteny.layers.ports import ConsumerPort
+from neoteny.layers.regions import tap_layout
 from neoteny.units.view import LiveGroup, View
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -46,15 +47,6 @@ def why_not(view: View, groups: Sequence[LiveGroup], modules: Mapping[str, nn.Mo
             if getattr(module, "padding_mode", "zeros") != "zeros":
                 return f"{port.module} pads with {module.padding_mode}"
     return ""
-
-
-def tap_layout(weight: Tensor) -> tuple[int, int] | None:
-    """How far apart two inputs and two taps of a weight (out, in, *kernel) lie in a row; None if rows are not whole."""
-    if weight.is_contiguous():
-        return math.prod(weight.shape[2:]), 1
-    if weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last):
-        return 1, weight.shape[1]
-    return None
 
 
 class Layout:

@@ -12,8 +12,9 @@ from torch import Tensor
 from neoteny.draws.initial import Distribution
 from neoteny.draws.rng import purpose_code
 from neoteny.layers.ports import ConsumerPort, ProducerPort
+from neoteny.layers.regions import tap_layout
 from neoteny.units.device import reset_kernels as kernels
-from neoteny.units.device.layout import KINDS, tap_layout
+from neoteny.units.device.layout import KINDS
 from neoteny.units.device.tick import FusedMeasure
 from neoteny.units.utilities import RANDOM
 from neoteny.units.view import LiveGroup, View

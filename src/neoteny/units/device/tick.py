@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.units.device import measure_kernels as kernels
-from neoteny.units.device.layout import INPUT_TILE, UNITS, WEIGHT_TILE, Inputs, Layout
+from neoteny.units.device.layout import INPUT_TILE, KINDS, UNITS, WEIGHT_TILE, Inputs, Layout
 from neoteny.units.utilities import ACTIVITY, INCOMING, OUTGOING
 from neoteny.units.view import LiveGroup, View
 
@@ -72,31 +72,22 @@ class FusedMeasure:
         """One tick of means and utilities of all groups; every module that is read has run.
 
         Returns:
-            False, and nothing done, where a module did not run or was given images of several sizes.
+            False, and nothing done, where a module did not run, or was given images of several sizes, or numbers of a
+            type that the kernels do not know.
         """
         self.is_fresh = False
-        layout = self.layout
-        recorded: list[Tensor] = []
-        key: list[Any] = []
-        activations = view.activations
-        for name in layout.modules:
-            batches = activations.get(name)
-            if not batches:
+        recorded: dict[str, list[Tensor]] = {}
+        for name in self.layout.modules:
+            batches = view.activations.get(name)
+            if not batches or batches[0].dtype not in KINDS:
                 return False
-            key.append(len(batches))
-            images = batches[0].dim() > 2 and layout.channels_first[name]
-            if len(batches) > 1 and images and any(each.shape[1:] != batches[0].shape[1:] for each in batches):
+            images = batches[0].dim() > 2 and self.layout.channels_first[name]
+            if images and any(each.shape[1:] != batches[0].shape[1:] for each in batches[1:]):
                 return False
-            for batch in batches:
-                if not batch.is_contiguous() and not (
-                    batch.dim() == 4 and batch.is_contiguous(memory_format=torch.channels_last)
-                ):
-                    batch = batch.contiguous()
-                recorded.append(batch)
-                key.append((batch.shape, batch.stride(), batch.dtype))
-        addresses = tuple(batch.data_ptr() for batch in recorded)
-        key.append(not any(address % 16 for address in addresses))
-        inputs = self._inputs_for(tuple(key), recorded)
+            recorded[name] = [each if images and _channels_last(each) else each.contiguous() for each in batches]
+        every = [batch for batches in recorded.values() for batch in batches]
+        addresses = tuple(batch.data_ptr() for batch in every)
+        inputs = self._inputs_for(recorded, aligned=not any(address % 16 for address in addresses))
         inputs.use(addresses)
         self.is_fresh = True
         if inputs.graph is not None and not torch.cuda.is_current_stream_capturing():
@@ -156,19 +147,21 @@ class FusedMeasure:
                 64,
             )
 
-    def _inputs_for(self, key: tuple[Any, ...], recorded: list[Tensor]) -> Inputs:
+    def _inputs_for(self, recorded: Mapping[str, list[Tensor]], aligned: bool) -> Inputs:
+        """The tables for inputs of these shapes, made once."""
+        shapes = ([(each.shape, each.stride(), each.dtype) for each in batches] for batches in recorded.values())
+        key = (aligned, *map(tuple, shapes))
         if key not in self._inputs:
-            by_name: dict[str, list[Tensor]] = {}
-            rest = iter(recorded)
-            counts = [each for each in key[:-1] if isinstance(each, int)]
-            for name, count in zip(self.layout.modules, counts, strict=True):
-                by_name[name] = [next(rest) for _ in range(count)]
             if len(self._inputs) > 16:  # lengths that never repeat
                 self._inputs.clear()
-            self._inputs[key] = Inputs(self.layout, by_name, self.means, key[-1])
+            self._inputs[key] = Inputs(self.layout, recorded, self.means, aligned)
         inputs = self._inputs[key]
         if inputs.scratch > len(self._sums):
             self._sums = torch.empty(inputs.scratch, device=self.layout.device)
             for each in self._inputs.values():
                 each.graph, each.ticks = None, 0
         return inputs
+
+
+def _channels_last(batch: Tensor) -> bool:
+    return batch.dim() == 4 and batch.is_contiguous(memory_format=torch.channels_last)

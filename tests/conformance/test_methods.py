@@ -52,6 +52,11 @@ class TestSettings:
         assert eval(repr(method), dict(vars(methods))) == method
         assert hash(method) == hash(make(name))
 
+    def test_have_a_card_for_the_table_of_methods(self, name: str) -> None:
+        card = FOUND[name].card
+        assert all((card.acts_on, card.when, card.keeps))
+        assert all(text == text.strip() and not text.endswith(".") for text in dataclasses.astuple(card))
+
     def test_are_all_explained(self, name: str) -> None:
         text = FOUND[name].__doc__ or ""
         assert "Args:" in text

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps, adam_update
+from neoteny.methods.card import Card
 from neoteny.methods.declaration import KernelState, KernelTerms
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
@@ -34,6 +35,14 @@ class Adam(Method):
     eps: float = 1e-8
 
     is_optimizer: ClassVar[bool] = True
+
+    card: ClassVar[Card] = Card(
+        "optimizers",
+        "all weights and biases",
+        "at every update",
+        "two numbers per weight",
+        "Kingma and Ba 2015, Adam: a method for stochastic optimization",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "step_size")

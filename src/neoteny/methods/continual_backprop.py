@@ -18,6 +18,7 @@ from torch import Tensor
 
 from neoteny.draws import rng
 from neoteny.layers.regions import ChosenUnits
+from neoteny.methods.card import Card
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, Replacement
 from neoteny.methods.method import Method, State, check_choice, check_flag, check_number
 from neoteny.methods.state import copy_nested
@@ -66,6 +67,14 @@ class ContinualBackprop(Method):
     count: str = "eligible"
 
     needs_units: ClassVar[bool] = True
+
+    card: ClassVar[Card] = Card(
+        "resets of units",
+        "hidden units",
+        "at every update, a few units",
+        "a few numbers per unit",
+        "Dohare, Sutton and Mahmood 2023, Maintaining plasticity in deep continual learning",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "replacement_rate", 0.0, 1.0)

@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from neoteny.layers.regions import Region
+from neoteny.methods.card import Card
 from neoteny.methods.method import Method, State, check_flag, check_number, count_update, slot
 from neoteny.units.view import View
 
@@ -38,6 +39,14 @@ class HareAndTortoise(Method):
     clear_optimizer: bool = False
 
     averages_weights: ClassVar[bool] = True
+
+    card: ClassVar[Card] = Card(
+        "resets and projections of weights",
+        "all parameters and buffers",
+        "an average at every update, a copy every `period` updates",
+        "a copy of the weights",
+        "Lee et al. 2024, Slow and steady wins the race: maintaining plasticity with Hare and Tortoise networks",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "decay", 0.0, 1.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from neoteny.methods.card import Card
 from neoteny.methods.declaration import KernelTerms, RecordedStep
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
@@ -35,6 +37,8 @@ class L2(Method):
     """
 
     strength: float | tuple[float, ...]
+
+    card: ClassVar[Card] = Card("regularisers", "all weights and biases", "at every update", "nothing", "")
 
     def __post_init__(self) -> None:
         check_number(self, "strength")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from neoteny.layers.regions import Region
+from neoteny.methods.card import Card
 from neoteny.methods.method import Method, State, check_number, slot
 from neoteny.units.view import View
 
@@ -31,6 +33,14 @@ class L2Init(Method):
     """
 
     strength: float | tuple[float, ...]
+
+    card: ClassVar[Card] = Card(
+        "regularisers",
+        "all weights and biases but those of norms",
+        "at every update",
+        "a copy of the weights",
+        "Kumar et al. 2023, Maintaining plasticity in continual learning via regenerative regularization",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "strength")

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from neoteny.layers.regions import ChosenUnits, Region
+from neoteny.methods.card import Card
 from neoteny.methods.checks import check_choice, check_flag, check_number
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, undeclared
 from neoteny.methods.state import State, copy_nested, count_update, slot
@@ -65,6 +66,8 @@ class Method:
     uses. Tensors are (*R, ...): R = () for a user's module, R = (n,) for a stack.
     """
 
+    card: ClassVar[Card]
+    """What the table of methods says of it; the package's own methods have one."""
     needs_units: ClassVar[bool] = False
     """Whether the method reads or resets units, so that the network has to be traced."""
     is_optimizer: ClassVar[bool] = False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
+from neoteny.methods.card import Card
 from neoteny.methods.method import State, check_number
 from neoteny.methods.unit_method import UnitMethod, mean_activity
 from neoteny.units.view import LiveGroup, Reader, View
@@ -37,6 +39,14 @@ class ReDo(UnitMethod):
 
     period: int = 1000
     threshold: float | tuple[float, ...] = 0.1
+
+    card: ClassVar[Card] = Card(
+        "resets of units",
+        "hidden units",
+        "every `period` updates",
+        "nothing",
+        "Sokar et al. 2023, The dormant neuron phenomenon in deep reinforcement learning",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "period", 1, whole=True, single=True)

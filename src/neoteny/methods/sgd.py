@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from neoteny.layers.regions import Region
+from neoteny.methods.card import Card
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep
 from neoteny.methods.method import Method, State, check_number
 from neoteny.units.view import View
@@ -30,6 +31,10 @@ class SGD(Method):
     momentum: float | tuple[float, ...] = 0.0
 
     is_optimizer: ClassVar[bool] = True
+
+    card: ClassVar[Card] = Card(
+        "optimizers", "all weights and biases", "at every update", "with momentum, one number per weight", ""
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "step_size")

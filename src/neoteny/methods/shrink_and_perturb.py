@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from neoteny.methods.card import Card
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep
 from neoteny.methods.l2 import add_shrinkage
 from neoteny.methods.method import Method, State, check_number
@@ -29,6 +31,14 @@ class ShrinkAndPerturb(Method):
 
     strength: float | tuple[float, ...]
     noise_std: float | tuple[float, ...]
+
+    card: ClassVar[Card] = Card(
+        "resets and projections of weights",
+        "all weights and biases",
+        "at every update",
+        "nothing",
+        "Ash and Adams 2020, On warm-starting neural network training",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "strength")

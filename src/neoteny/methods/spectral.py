@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from neoteny.draws import rng
+from neoteny.methods.card import Card
 from neoteny.methods.method import Method, State, check_number, slot
 from neoteny.units.view import View
 
@@ -37,6 +39,14 @@ class Spectral(Method):
     strength: float | tuple[float, ...]
     power: int = 2
     bias_power: int = 2
+
+    card: ClassVar[Card] = Card(
+        "regularisers",
+        "weights, biases and scales of norms",
+        "at every update",
+        "one vector per weight matrix",
+        "Lewandowski et al. 2025, Learning continually by spectral regularization",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "strength")

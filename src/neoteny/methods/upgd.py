@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps
+from neoteny.methods.card import Card
 from neoteny.methods.method import Method, State, check_choice, check_flag, check_number, slot
 from neoteny.methods.weight_noise import add_noise
 from neoteny.units.view import View
@@ -51,6 +52,14 @@ class UPGD(Method):
     protect: bool = True
 
     is_optimizer: ClassVar[bool] = True
+
+    card: ClassVar[Card] = Card(
+        "optimizers",
+        "all weights and biases",
+        "at every update",
+        "one number per weight",
+        "Elsayed and Mahmood 2024, Addressing loss of plasticity and catastrophic forgetting in continual learning",
+    )
 
     def __post_init__(self) -> None:
         check_number(self, "step_size")

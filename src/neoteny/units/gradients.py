@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from neoteny.units.statistics import read
 from neoteny.units.view import LiveGroup, Reader, View
 
 EPSILON = 1e-8
@@ -58,6 +59,23 @@ def output_scores(view: View, group: LiveGroup, reader: Reader) -> Tensor:
     examples = sum(each.shape[-3] * each.shape[-1] for each in gradients)
     total = torch.stack([each.abs().sum((-3, -1)) for each in gradients]).sum(0)
     return relative(total / examples / view.gradient_scale())
+
+
+def replacement_cost(view: View, group: LiveGroup, reader: Reader, dtype: torch.dtype, centre: Tensor | None) -> Tensor:
+    """Mean over examples of |sum over positions of dL/dh * (h - centre)|, (*R, U): the first-order cost of a reset.
+
+    Args:
+        view, group, reader: whose units, and where they are read.
+        dtype: of the result.
+        centre: (*R, U) what a unit is replaced by; None for 0.
+    """
+    costs: list[Tensor] = []
+    batches = read(view, reader, dtype)
+    for h, gradient in zip(batches, output_gradients(view, group, reader, dtype), strict=True):
+        change = h if centre is None else h - centre.unsqueeze(-1).unsqueeze(-3)
+        costs.append((gradient * change).sum(-1).abs().sum(-2))
+    total = torch.stack(costs).sum(0) / sum(batch.shape[-3] for batch in batches)
+    return total / view.gradient_scale()
 
 
 def weight_scores(view: View, group: LiveGroup) -> Tensor | None:

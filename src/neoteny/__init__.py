@@ -17,19 +17,36 @@ if TYPE_CHECKING:
     from neoteny.diagnosis.monitor import Monitor
     from neoteny.draws.initial import Initial
     from neoteny.layers.groups import Port, UnitGroup
-    from neoteny.methods import L2, UPGD, ContinualBackprop, HareAndTortoise, L2Init, ReDo, ShrinkAndPerturb, Spectral
+    from neoteny.methods import (
+        L2,
+        UPGD,
+        CalibratedPartialResets,
+        ContinualBackprop,
+        HareAndTortoise,
+        L2Init,
+        ReDo,
+        ReGraMa,
+        SelectiveWeightReinit,
+        SelfNormalizedResets,
+        ShrinkAndPerturb,
+        Spectral,
+    )
     from neoteny.stacking.stack import Stack, stack
     from neoteny.wiring.trace import trace
     from neoteny.wiring.wiring import Wiring, WiringError
 
 _HOMES = {
     "Attachment": "attachment.attachment",
+    "CalibratedPartialResets": "methods",
     "ContinualBackprop": "methods",
     "Initial": "draws.initial",
     "L2": "methods",
     "UPGD": "methods",
     "Spectral": "methods",
     "ReDo": "methods",
+    "ReGraMa": "methods",
+    "SelectiveWeightReinit": "methods",
+    "SelfNormalizedResets": "methods",
     "L2Init": "methods",
     "HareAndTortoise": "methods",
     "Monitor": "diagnosis.monitor",
@@ -51,6 +68,7 @@ __all__ = [
     "L2",
     "UPGD",
     "Attachment",
+    "CalibratedPartialResets",
     "ContinualBackprop",
     "HareAndTortoise",
     "Initial",
@@ -58,6 +76,9 @@ __all__ = [
     "Monitor",
     "Port",
     "ReDo",
+    "ReGraMa",
+    "SelectiveWeightReinit",
+    "SelfNormalizedResets",
     "ShrinkAndPerturb",
     "Spectral",
     "Stack",

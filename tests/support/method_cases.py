@@ -38,6 +38,7 @@ class Example:
 
 EXAMPLES: dict[str, Example] = {
     "Adam": Example({"step_size": 1e-2}),
+    "CalibratedPartialResets": Example({"period": 5, "strength": 0.1, "decay_rate": 0.8}, off={"strength": 0.0}),
     "ContinualBackprop": Example(
         {"replacement_rate": 0.05, "maturity_threshold": 5, "decay_rate": 0.9}, off={"replacement_rate": 0.0}
     ),
@@ -45,7 +46,12 @@ EXAMPLES: dict[str, Example] = {
     "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "L2Init": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "ReDo": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
+    "ReGraMa": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
     "SGD": Example({"step_size": STEP_SIZE, "momentum": 0.9}),
+    "SelectiveWeightReinit": Example({"period": 5, "amount": 0.05, "decay_rate": 0.5}, off={"amount": 0.0}),
+    "SelfNormalizedResets": Example(
+        {"rejection": 0.1, "first_threshold": 8, "longest": 10, "period": 7}, off={"rejection": 0.0}
+    ),
     "ShrinkAndPerturb": Example({"strength": 1e-2, "noise_std": 1e-3}, off={"strength": 0.0, "noise_std": 0.0}),
     "Spectral": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "UPGD": Example({"step_size": STEP_SIZE, "noise_std": 1e-2, "weight_decay": 1e-2}),

@@ -25,6 +25,7 @@ from neoteny.attachment.summary import summarize
 from neoteny.attachment.unread import Unread
 from neoteny.draws.initial import Declared
 from neoteny.layers.groups import UnitGroup
+from neoteny.layers.parameters import layer_parameters
 from neoteny.methods.chain import Chain
 from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
@@ -119,6 +120,9 @@ def attach(
         laws = choose_laws(inner, producers_of(traced), init, trained)
         live = bind_groups(inner, traced, {name: law.initial for name, law in laws.items()})
         prepare_state(state_of, live, inner)
+    if any(method.redraws_weights for method in methods):
+        others = [name for name in _weighted(inner, state_of) if name not in laws]
+        laws |= choose_laws(inner, others, init, trained)
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
@@ -353,6 +357,13 @@ class Attachment:
 def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[Attachment]:
     """The attachments that are at work on a model (with one optimizer, or with any)."""
     return [each for each in _ATTACHED.get(model, ()) if optimizer is None or optimizer in each.optimizers]
+
+
+def _weighted(model: nn.Module, state: OptimizerState) -> list[str]:
+    """The linear layers and convolutions whose weight is trained."""
+    layers = [layer for layer in layer_parameters(model) if layer.weight is not None]
+    weights = {layer.module: model.get_parameter(layer.weight or "") for layer in layers}
+    return [name for name, weight in weights.items() if weight.requires_grad and state.owns(weight)]
 
 
 def _overlapping(model: nn.Module, state: OptimizerState) -> list[Attachment]:

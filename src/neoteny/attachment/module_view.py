@@ -101,7 +101,9 @@ class ModuleView(View):
         return value
 
     def gradient(self, name: str) -> Tensor | None:
-        """The gradient in the parameter's `.grad`."""
+        """The gradient in the parameter's `.grad`; of a computed weight, of the parameter of its shape behind it."""
+        if name in self._computed:
+            name = f"{name.removesuffix('weight')}{self._computed[name].originals[-1]}"
         return self._model.get_parameter(name).grad
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
@@ -161,7 +163,7 @@ class ModuleView(View):
         """Take groups bound to the modules of today; returns the names of parameters that are no longer the same."""
         old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         self.groups = groups
-        self._magnitudes = self._shared_inputs = None
+        self._magnitudes = self._gradient_magnitudes = self._shared_inputs = None
         self.fused.clear()
         self._look()
         new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}

@@ -63,8 +63,32 @@ class InputHook(ReadingHook):
             return
         if self.kept is not None:
             self.kept.append(value.detach())
-        if self.gradients is not None and value.requires_grad:
-            value.register_hook(self.gradients.append)
+        if self.gradients is not None:
+            place = torch.zeros((), dtype=value.dtype, device=value.device).expand_as(value)
+            self.gradients.append(place)
+            if value.requires_grad:
+                value.register_hook(GradientHook(self.gradients, place))
+
+
+class GradientHook:
+    """Backward hook of one recorded input: puts its gradient where the forward pass kept a place for it.
+
+    Calls of a module are differentiated in the opposite order, and a pass may be differentiated twice or never. With a
+    place per call, gradients are in the order of the inputs: their sum over all backward passes, or zeros.
+    """
+
+    def __init__(self, gradients: list[Tensor], place: Tensor) -> None:
+        self._gradients = gradients
+        self._place = place
+        self._is_empty = True
+
+    def __call__(self, gradient: Tensor) -> None:
+        for number, each in enumerate(self._gradients):  # nowhere, if the pass was forgotten since
+            if each is self._place:
+                self._place = gradient if self._is_empty else each + gradient
+                self._gradients[number] = self._place
+                self._is_empty = False
+                return
 
 
 class CallHook(ReadingHook):

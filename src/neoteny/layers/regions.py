@@ -67,12 +67,15 @@ class Region:
         index: index tensors, broadcasting together to (M, repeat): run, then row, or run, group and column in group.
         groups: None for rows (or elements of a vector); for columns the number of groups of the convolution.
         active: bool (M,), which of the M entries count; None for all.
+        mask: bool, of the parameter's shape: single elements that need not be whole rows or columns. Nothing else is
+            given then (`Region.where`).
     """
 
     name: str
     index: tuple[Tensor, ...]
     groups: int | None = None
     active: Tensor | None = None
+    mask: Tensor | None = None
 
     @classmethod
     def whole(cls, name: str, tensor: Tensor, run_axes: int) -> Region:
@@ -81,6 +84,11 @@ class Region:
         runs = torch.arange(math.prod(sizes), device=tensor.device).unsqueeze(1)
         rows = torch.arange(tensor.shape[run_axes], device=tensor.device).unsqueeze(0)
         return cls(name, (runs, rows) if run_axes else (rows,))
+
+    @classmethod
+    def where(cls, name: str, mask: Tensor) -> Region:
+        """The elements of a parameter (*R, ...) at which a mask of its shape is true."""
+        return cls(name, (), mask=mask)
 
     def view(self, tensor: Tensor) -> Tensor:
         """`tensor` with the indexed axes first."""
@@ -91,11 +99,19 @@ class Region:
         return split.movedim(run_axes + 2, run_axes + 1)  # (*R, groups, in / groups, out / groups, *kernel)
 
     def read(self, tensor: Tensor) -> Tensor:
-        """The elements, (M, repeat, ...)."""
-        return self.view(tensor)[self.index]
+        """The elements, (M, repeat, ...); of a mask the whole tensor, from which `write` takes what it needs."""
+        return tensor if self.mask is not None else self.view(tensor)[self.index]
 
     def write(self, tensor: Tensor, value: Tensor | float) -> None:
-        """Set the elements; one index operation on a view, so that the tensor itself changes."""
+        """Set the elements; one operation on a view, so that the tensor itself changes.
+
+        With a mask, `value` is a number or has a value for every element of the tensor.
+        """
+        if self.mask is not None:
+            mask = self.mask.to(tensor.device)
+            fresh = value.to(tensor) if isinstance(value, Tensor) else torch.full_like(tensor, value)
+            tensor.copy_(torch.where(mask, fresh, tensor))
+            return
         put(self.view(tensor), self.index, value, self.active)
 
     def copy(self, source: Tensor, target: Tensor) -> None:

@@ -1,12 +1,16 @@
 """Methods, one file each: what keeps a network plastic, and the optimizers of a stack."""
 
 from neoteny.methods.adam import Adam
+from neoteny.methods.calibrated_partial_resets import CalibratedPartialResets
 from neoteny.methods.continual_backprop import ContinualBackprop
 from neoteny.methods.hare_and_tortoise import HareAndTortoise
 from neoteny.methods.l2 import L2
 from neoteny.methods.l2_init import L2Init
 from neoteny.methods.method import Method
 from neoteny.methods.redo import ReDo
+from neoteny.methods.regrama import ReGraMa
+from neoteny.methods.selective_weight_reinit import SelectiveWeightReinit
+from neoteny.methods.self_normalized_resets import SelfNormalizedResets
 from neoteny.methods.sgd import SGD
 from neoteny.methods.shrink_and_perturb import ShrinkAndPerturb
 from neoteny.methods.spectral import Spectral
@@ -18,11 +22,15 @@ __all__ = [
     "SGD",
     "UPGD",
     "Adam",
+    "CalibratedPartialResets",
     "ContinualBackprop",
     "HareAndTortoise",
     "L2Init",
     "Method",
     "ReDo",
+    "ReGraMa",
+    "SelectiveWeightReinit",
+    "SelfNormalizedResets",
     "ShrinkAndPerturb",
     "Spectral",
     "UnitMethod",

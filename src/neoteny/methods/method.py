@@ -73,6 +73,9 @@ class Method:
     is_optimizer: ClassVar[bool] = False
     """Whether `step` is the update itself. A stack takes one such method, as its first; `neoteny.optim.from_method`
     makes a torch optimizer of it."""
+    redraws_weights: ClassVar[bool] = False
+    """Whether the method draws new weights by `view.initial`, so that the initial distribution of every layer must be
+    known, not only that of layers with units."""
     needs_loss: ClassVar[bool] = False
     """Whether the method reads `view.loss`, so that a user's loop has to call `plastic.observe(loss)`."""
     needs_boundary_data: ClassVar[bool] = False

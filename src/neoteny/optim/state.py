@@ -310,7 +310,7 @@ def covers(value: Tensor, parameter: Tensor, region: Region) -> bool:
     """
     if value.shape == parameter.shape:
         return True
-    if value.dim() != parameter.dim() or value.dim() < 2:
+    if region.mask is not None or value.dim() != parameter.dim() or value.dim() < 2:
         return False
     axis = 0 if region.groups is None else 1
     factored = all(mine in (1, full) for mine, full in zip(value.shape, parameter.shape, strict=True))

@@ -136,7 +136,7 @@ class Stack:
         losses = loss(outputs)
         self._check_losses(losses)
         parameters = view.parameters
-        read = {name: recorded[name] for name in self._read_gradients}
+        read = {name: recorded[name] for name in self._read_gradients if name in recorded}
         sources = self.forward.sources(read) if read else {}
         found = torch.autograd.grad(losses.sum(), [*parameters.values(), *sources.values()], allow_unused=True)
         inner = dict(zip(sources, found[len(parameters) :], strict=True))

@@ -127,6 +127,7 @@ class View(ABC):
         self.listeners: list[ResetListener] = []
         self._per_run: dict[Any, Tensor] = {}
         self._magnitudes: Magnitudes | None = None
+        self._gradient_magnitudes: Magnitudes | None = None
         self._shared_inputs: SharedInputs | None = None
         self.fused: dict[int, Any] = {}
         """Of methods that have one, the fused tick (`units/device_tick.py`), by the identity of their state."""
@@ -251,6 +252,18 @@ class View(ABC):
         self._magnitudes.forget()
         return self._magnitudes
 
+    def gradient_magnitudes(self) -> Magnitudes:
+        """Sums of absolute gradients of weights as they are now; each weight that is asked for must have one."""
+        if self._gradient_magnitudes is None:
+            self._gradient_magnitudes = Magnitudes(self, self._known_gradient)
+        self._gradient_magnitudes.forget()
+        return self._gradient_magnitudes
+
+    def _known_gradient(self, name: str) -> Tensor:
+        gradient = self.gradient(name)
+        assert gradient is not None
+        return gradient
+
 
 class ResetListener(Protocol):
     """Hears of resets: the methods of an attachment or a stack."""
@@ -281,10 +294,15 @@ class Magnitudes:
     """Absolute incoming (mean) and outgoing (sum) weights of units; each weight is read once per tick and serves both.
 
     The paper sums both; a mean gives the same ranking inside a layer.
+
+    Args:
+        view: whose units.
+        of: from a weight's name to the tensor that is summed; the weight itself by default.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, of: Callable[[str], Tensor] | None = None) -> None:
         self._view = view
+        self._of = view.tensor if of is None else of
         self._sums: dict[str, numerics.Sums] = {}
         self._by_feature: dict[tuple[str, bool], Tensor] = {}
         self._joined: Tensor | None = None
@@ -346,7 +364,7 @@ class Magnitudes:
         """Row sums (blocks, first axis / groups) and column sums (blocks, second axis * taps) of one weight."""
         found = self._sums.get(weight)
         if found is None:
-            found = self._sums[weight] = self._passes[weight](self._view.tensor(weight))
+            found = self._sums[weight] = self._passes[weight](self._of(weight))
         return found
 
     def _features(self, port: ProducerPort | ConsumerPort, first_axis: bool) -> Tensor:

@@ -17,7 +17,24 @@ if TYPE_CHECKING:
     from neoteny.diagnosis.monitor import Monitor
     from neoteny.draws.initial import Initial
     from neoteny.layers.groups import Port, UnitGroup
-    from neoteny.methods import L2, UPGD, ContinualBackprop, HareAndTortoise, L2Init, ReDo, ShrinkAndPerturb, Spectral
+    from neoteny.methods import (
+        DASH,
+        FIRE,
+        L2,
+        UPGD,
+        ContinualBackprop,
+        HardReset,
+        HareAndTortoise,
+        L2Init,
+        NormalizeAndProject,
+        PlasticityInjection,
+        ReDo,
+        ShrinkAndPerturb,
+        SoftShrinkAndPerturb,
+        Spectral,
+        WarmStartShrinkAndPerturb,
+        WeightClipping,
+    )
     from neoteny.stacking.stack import Stack, stack
     from neoteny.wiring.trace import trace
     from neoteny.wiring.wiring import Wiring, WiringError
@@ -32,6 +49,14 @@ _HOMES = {
     "ReDo": "methods",
     "L2Init": "methods",
     "HareAndTortoise": "methods",
+    "WeightClipping": "methods",
+    "WarmStartShrinkAndPerturb": "methods",
+    "SoftShrinkAndPerturb": "methods",
+    "PlasticityInjection": "methods",
+    "NormalizeAndProject": "methods",
+    "HardReset": "methods",
+    "FIRE": "methods",
+    "DASH": "methods",
     "Monitor": "diagnosis.monitor",
     "Port": "layers.groups",
     "ShrinkAndPerturb": "methods",
@@ -48,20 +73,28 @@ _HOMES = {
 _MODULES = ("methods", "metrics", "nets", "optim")
 
 __all__ = [
+    "DASH",
+    "FIRE",
     "L2",
     "UPGD",
     "Attachment",
     "ContinualBackprop",
+    "HardReset",
     "HareAndTortoise",
     "Initial",
     "L2Init",
     "Monitor",
+    "NormalizeAndProject",
+    "PlasticityInjection",
     "Port",
     "ReDo",
     "ShrinkAndPerturb",
+    "SoftShrinkAndPerturb",
     "Spectral",
     "Stack",
     "UnitGroup",
+    "WarmStartShrinkAndPerturb",
+    "WeightClipping",
     "Wiring",
     "WiringError",
     "__version__",

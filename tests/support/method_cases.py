@@ -42,6 +42,14 @@ EXAMPLES: dict[str, Example] = {
     "ContinualBackprop": Example(
         {"replacement_rate": 0.05, "maturity_threshold": 5, "decay_rate": 0.9}, off={"replacement_rate": 0.0}
     ),
+    "DASH": Example({"rate": 0.3, "floor": 0.3}, off={}),
+    "FIRE": Example({"iterations": 5, "period": 9}, off={"period": 0}),
+    "HardReset": Example({"layers": "last", "period": 9}, off={"period": 0}),
+    "NormalizeAndProject": Example({"presume_norms": True}, off={"period": 10**9}),
+    "PlasticityInjection": Example({"at": 9}, off={"at": 0}),
+    "SoftShrinkAndPerturb": Example({"rate": 1e-2}, off={"rate": 0.0}),
+    "WarmStartShrinkAndPerturb": Example({"shrink": 0.8, "perturb": 0.2, "period": 9}, off={"period": 0}),
+    "WeightClipping": Example({"bound": 1.0}, off={"bound": 1e9}),
     "HareAndTortoise": Example({"decay": 0.9, "period": 10}, off={"period": 0}),
     "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "L2Init": Example({"strength": 1e-2}, off={"strength": 0.0}),

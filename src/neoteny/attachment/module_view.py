@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of, resolve
+from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, holders, initial_of, resolve
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.layers.parametrized import ComputedWeight, computed_weight
 from neoteny.layers.regions import Region
@@ -80,6 +80,11 @@ class ModuleView(View):
         """Every module by name."""
         return self._modules
 
+    @property
+    def structure(self) -> nn.Module:
+        """The model itself."""
+        return self._model
+
     def tensor(self, name: str) -> Tensor:
         """A parameter or buffer, looked up at every call: a user may have replaced or moved it.
 
@@ -109,9 +114,9 @@ class ModuleView(View):
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
         module, _, key = weight.rpartition(".")
-        name = module if module in self.laws else weight
-        if name in self.laws:
-            return resolve(self._modules[module], self.laws[name].initial, key)
+        for name in (weight, *holders(weight)):
+            if name in self.laws:
+                return resolve(self._modules[module], self.laws[name].initial, key)
         return initial_of(self._model, weight, self.init)
 
     def use_laws(self, laws: Laws) -> None:
@@ -144,11 +149,18 @@ class ModuleView(View):
         live = {id(parameter) for parameter in self._model.parameters()}
         known = {id(parameter) for group in self.optimizer_state.param_groups for parameter in group["params"]}
         for group in self.optimizer_state.param_groups:
-            group["params"] = [each for each in group["params"] if id(each) not in before or id(each) in live]
+            kept = [id(each) not in before or id(each) in live for each in group["params"]]
+            for each in ("params", "param_names"):  # names where the user gave named parameters
+                if each in group:
+                    group[each] = [value for value, stays in zip(group[each], kept, strict=True) if stays]
         for parameter in before.values():
             if id(parameter) not in live:
                 self.optimizer_state.forget(parameter)
-        home["params"].extend(each for each in new.parameters() if each.requires_grad and id(each) not in known)
+        for each, parameter in new.named_parameters():
+            if parameter.requires_grad and id(parameter) not in known:
+                home["params"].append(parameter)
+                if "param_names" in home:
+                    home["param_names"].append(f"{name}.{each}")
         self._look()
         for listener in self.listeners:
             listener.forget({f"{name}.{each}" for each, _ in (*old.named_parameters(), *old.named_buffers())})
@@ -235,6 +247,12 @@ class ModuleView(View):
         tensor = self.tensor(region.name)
         if isinstance(tensor, nn.Parameter):
             self.optimizer_state.clear(tensor, region)
+
+    def restart_optimizer(self, name: str) -> None:
+        """Put the torch optimizer's state of a whole parameter back to its start, with its step count."""
+        tensor = self.tensor(name)
+        if isinstance(tensor, nn.Parameter):
+            self.optimizer_state.restart(tensor, Region.whole(name, tensor, 0))
 
     def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
         """The torch optimizer's state of a parameter; see `View.optimizer_elements`."""

@@ -32,7 +32,6 @@ NAMES = (
     "orthogonal",
 )
 _SCALED = NAMES[-3:]
-_SEVERAL = ("weight_ih", "weight_hh", "in_proj_weight")  # weights of modules that have several
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _OTHERS = {"Conv1D": 0.02}  # layers of other libraries, by class: the standard deviation of their normal weights
 
@@ -262,11 +261,16 @@ def initial_of(model: nn.Module, weight: str, init: Declared | None) -> Distribu
 
 
 def declared_for(name: str, init: Declared) -> str | Initial:
-    """What was declared for one producer: a module, or one weight of a module that has several."""
+    """What was declared for one producer: a module, a module that holds it, or one weight of a module with several."""
     if isinstance(init, Mapping):
-        module, _, weight = name.rpartition(".")
-        return init.get(name, init.get(module, "default") if weight.startswith(_SEVERAL) else "default")
+        return next((init[each] for each in (name, *holders(name)) if each in init), "default")
     return init
+
+
+def holders(name: str) -> list[str]:
+    """The names of the modules that hold this one, the innermost first; the whole model is left out."""
+    parts = name.split(".")
+    return [".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
 
 
 def find_weight(model: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -69,6 +69,7 @@ class Region:
         active: bool (M,), which of the M entries count; None for all.
         mask: bool, of the parameter's shape: single elements that need not be whole rows or columns. Nothing else is
             given then (`Region.where`).
+        is_whole: whether it is known to be every element of the parameter.
     """
 
     name: str
@@ -76,14 +77,17 @@ class Region:
     groups: int | None = None
     active: Tensor | None = None
     mask: Tensor | None = None
+    is_whole: bool = False
 
     @classmethod
     def whole(cls, name: str, tensor: Tensor, run_axes: int) -> Region:
         """Every element of a parameter (*R, rows, ...)."""
         sizes = tensor.shape[:run_axes]
         runs = torch.arange(math.prod(sizes), device=tensor.device).unsqueeze(1)
+        if tensor.dim() == run_axes:  # one number per run
+            return cls(name, (runs,) if run_axes else (), is_whole=True)
         rows = torch.arange(tensor.shape[run_axes], device=tensor.device).unsqueeze(0)
-        return cls(name, (runs, rows) if run_axes else (rows,))
+        return cls(name, (runs, rows) if run_axes else (rows,), is_whole=True)
 
     @classmethod
     def where(cls, name: str, mask: Tensor) -> Region:
@@ -128,7 +132,10 @@ def put(tensor: Tensor, index: tuple[Tensor, ...], value: Tensor | float, active
     if active is not None:
         before = tensor[index]
         value = torch.where(active.reshape(-1, *(1,) * (before.dim() - 1)), value, before)
-    tensor.index_put_(index, value)
+    if index:
+        tensor.index_put_(index, value)
+    else:  # a single number
+        tensor.copy_(value)
 
 
 def tap_layout(weight: Tensor) -> tuple[int, int] | None:

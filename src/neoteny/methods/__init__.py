@@ -3,35 +3,51 @@
 from neoteny.methods.adam import Adam
 from neoteny.methods.calibrated_partial_resets import CalibratedPartialResets
 from neoteny.methods.continual_backprop import ContinualBackprop
+from neoteny.methods.dash import DASH
+from neoteny.methods.fire import FIRE
+from neoteny.methods.hard_reset import HardReset
 from neoteny.methods.hare_and_tortoise import HareAndTortoise
 from neoteny.methods.l2 import L2
 from neoteny.methods.l2_init import L2Init
 from neoteny.methods.method import Method
+from neoteny.methods.normalize_and_project import NormalizeAndProject
+from neoteny.methods.plasticity_injection import PlasticityInjection
 from neoteny.methods.redo import ReDo
 from neoteny.methods.regrama import ReGraMa
 from neoteny.methods.selective_weight_reinit import SelectiveWeightReinit
 from neoteny.methods.self_normalized_resets import SelfNormalizedResets
 from neoteny.methods.sgd import SGD
 from neoteny.methods.shrink_and_perturb import ShrinkAndPerturb
+from neoteny.methods.soft_shrink_and_perturb import SoftShrinkAndPerturb
 from neoteny.methods.spectral import Spectral
 from neoteny.methods.unit_method import UnitMethod
 from neoteny.methods.upgd import UPGD
+from neoteny.methods.warm_start_shrink_and_perturb import WarmStartShrinkAndPerturb
+from neoteny.methods.weight_clipping import WeightClipping
 
 __all__ = [
+    "DASH",
+    "FIRE",
     "L2",
     "SGD",
     "UPGD",
     "Adam",
     "CalibratedPartialResets",
     "ContinualBackprop",
+    "HardReset",
     "HareAndTortoise",
     "L2Init",
     "Method",
+    "NormalizeAndProject",
+    "PlasticityInjection",
     "ReDo",
     "ReGraMa",
     "SelectiveWeightReinit",
     "SelfNormalizedResets",
     "ShrinkAndPerturb",
+    "SoftShrinkAndPerturb",
     "Spectral",
     "UnitMethod",
+    "WarmStartShrinkAndPerturb",
+    "WeightClipping",
 ]

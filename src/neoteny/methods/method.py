@@ -80,6 +80,8 @@ class Method:
     """Whether the method reads `view.loss`, so that a user's loop has to call `plastic.observe(loss)`."""
     needs_boundary_data: ClassVar[bool] = False
     """Whether `task_boundary` needs data of the task that begins."""
+    redraws_weights: ClassVar[bool] = False
+    """Whether the method draws whole parameters as if they were new, so that every layer's law has to be known."""
     averages_weights: ClassVar[bool] = False
     """Whether `evaluation` gives weights; at most one of the methods may."""
 
@@ -171,9 +173,15 @@ class Method:
 
     def runs(self) -> int | None:
         """The number of runs its sequences are for, None if all its hyperparameters are single numbers."""
-        lengths = {name: len(value) for name, value in self.hyperparameters().items() if isinstance(value, tuple)}
+        sequences = {name: value for name, value in self.hyperparameters().items() if isinstance(value, tuple)}
+        lengths = {name: len(value) for name, value in sequences.items() if not _are_names(value)}
         if len(set(lengths.values())) > 1:
             raise ValueError(
                 f"{type(self).__name__}: sequences of hyperparameters must be of one length; got {lengths}."
             )
         return next(iter(lengths.values()), None)
+
+
+def _are_names(value: tuple[Any, ...]) -> bool:
+    """Whether a sequence names modules, instead of holding one value per run."""
+    return all(isinstance(each, str) for each in value)

@@ -13,7 +13,7 @@ import copy
 import inspect
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,7 @@ class OptimizerState:
         self.optimizers = optimizers
         self._initial: dict[tuple[int, int, int], list[dict[str, Beginning]]] = {}
         self._homes: dict[Tensor, tuple[int, int]] = {}
+        self._starts_alone: dict[tuple[int, int, int], bool] = {}
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -107,6 +108,32 @@ class OptimizerState:
                     region.copy(parameter, whole)
                 else:
                     region.write(whole, 0.0 if beginning is None else beginning.value.to(value.device))
+
+    def restart(self, parameter: Tensor, whole: Region) -> None:
+        """Put the state of a whole parameter back to its start, with what is one number per tensor (a step count).
+
+        An optimizer that makes the state of a parameter when it first updates it, forgets it and starts again.
+        """
+        home = self._home(parameter)
+        if home is None:
+            return
+        optimizer = self.optimizers[home[0]]
+        if hasattr(optimizer, "clear_elements") or not self._makes_state_when_needed(parameter, home):
+            self.clear(parameter, whole)
+            return
+        for each in _nested(optimizer):
+            each.state.pop(parameter, None)
+
+    def _makes_state_when_needed(self, parameter: Tensor, home: tuple[int, int]) -> bool:
+        """Whether a twin without any state takes steps; Adagrad, for one, makes its state in the constructor."""
+        key = (*home, parameter.dim())
+        if key not in self._starts_alone:
+            try:
+                _try(self.optimizers[home[0]], home[1], parameter, 0.0, (_copied,))
+                self._starts_alone[key] = True
+            except TypeError:
+                self._starts_alone[key] = False
+        return self._starts_alone[key]
 
     def elementwise(self, parameter: Tensor, groups: int | None) -> ElementState | None:
         """What to write where rows (`groups` None) or columns of a parameter are reset.
@@ -223,14 +250,16 @@ def initial_state(optimizer: Optimizer, group_number: int, like: Tensor) -> list
     ]
 
 
-def _try(optimizer: Optimizer, group_number: int, like: Tensor, value: float) -> list[dict[str, Tensor]]:
+def _try(
+    optimizer: Optimizer, group_number: int, like: Tensor, value: float, ways: Sequence[Callable[..., Optimizer]] = ()
+) -> list[dict[str, Tensor]]:
     """Each state tensor when it first appears, in a twin that steps on a constant parameter with gradients of zero."""
     group = optimizer.param_groups[group_number]
     options = copy.deepcopy({key: value for key, value in group.items() if key != "params"})
     if value and "weight_decay" in options:
         options["weight_decay"] = 0.0  # else moments would depend on the weight, too
     errors: list[Exception] = []
-    for make in (_copied, _constructed):
+    for make in ways or (_copied, _constructed):
         trial = torch.nn.Parameter(torch.full(_SIDES[: like.dim()], value, dtype=like.dtype, device=like.device))
         trial.grad = torch.zeros_like(trial)
         try:

@@ -26,7 +26,7 @@ from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.methods.state import copy_nested, snapshot
 from neoteny.stacking.forward import ChainForward, VmapForward, is_chain, named_tensors
 from neoteny.stacking.stack_view import StackView
-from neoteny.units.bind import bind_groups, check_initial, find_groups, plain_groups
+from neoteny.units.bind import bind_groups, check_initial, check_redrawn, find_groups, plain_groups
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.trace import LeaveOut, Norm
 from neoteny.wiring.wiring import Wiring
@@ -85,8 +85,14 @@ def stack(
         live = bind_groups(template, wiring, init)
         for run, module in enumerate(modules if not trained else ()):
             check_initial(wiring, module, init, f"run {run}, ")
+    if any(method.redraws_weights for method in methods) and not trained:
+        for run, module in enumerate(modules):
+            check_redrawn(module, init, f"run {run}, ")
     view = StackView(modules, copy.deepcopy(template), live, seeds, init)
-    return Stack(view, methods, wiring, loss)
+    view.example = example
+    made = Stack(view, methods, wiring, loss)
+    view.example = None  # shown to the methods; not kept alive
+    return made
 
 
 class Stack:
@@ -241,6 +247,7 @@ class Stack:
         """The gradient of the training loss of one batch, by parameter name."""
         self._check_inputs(inputs)
         parameters = self.view.parameters
+        self.template.train()
         with torch.enable_grad():
             losses = self.loss(self._run(self.view.tensors, inputs)[0], targets)
             found = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)

@@ -59,6 +59,11 @@ class StackView(View):
         return self._buffers
 
     @property
+    def structure(self) -> nn.Module:
+        """The template."""
+        return self.template
+
+    @property
     def layers(self) -> Sequence[LayerParameters]:
         """The names of weights, biases and scales, layer by layer."""
         return layer_parameters(self.template)

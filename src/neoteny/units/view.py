@@ -23,6 +23,7 @@ from neoteny.layers.recurrent import RECURRENT, hidden_source
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units import numerics
 from neoteny.units.shared_inputs import SharedInputs
+from neoteny.wiring.output import find_output_layer
 
 Reader = ConsumerPort | NormPort | HiddenPort
 """Where activations are read."""
@@ -133,6 +134,9 @@ class View(ABC):
         """Of methods that have one, the fused tick (`units/device_tick.py`), by the identity of their state."""
         self.resets_are_private = False
         """Whether no other method has to be told of units that one resets."""
+        self.example: Any = None
+        """What the network accepts, while methods are set up; it may show which layer gives the output."""
+        self._output: str | None = None
 
     @property
     @abstractmethod
@@ -148,6 +152,11 @@ class View(ABC):
     def modules(self) -> Mapping[str, nn.Module]:
         """Every module by name; none where they are stacked."""
         return {}
+
+    @property
+    def structure(self) -> nn.Module:
+        """A module with the network's structure; of a stack its tensors do not matter."""
+        raise TypeError(f"{type(self).__name__} sees parameters, not modules.")
 
     @property
     @abstractmethod
@@ -179,6 +188,16 @@ class View(ABC):
             make: from the present module to the new one, called once per run.
         """
 
+    def output_layer(self) -> str:
+        """The name of the layer that gives the network's output; found once, when a method first asks.
+
+        Raises:
+            ValueError: there are several, or it cannot be told.
+        """
+        if self._output is None:
+            self._output = find_output_layer(self.structure, [group.group for group in self.groups], self.example)
+        return self._output
+
     def weights(self) -> dict[str, Tensor]:
         """The trainable weights of linear layers and convolutions, (*R, out, in, ...)."""
         parameters = self.parameters
@@ -206,6 +225,10 @@ class View(ABC):
         """Put the optimizer's state of these elements back to its start; nobody else is told."""
         for listener in self.listeners:
             listener.clear_optimizer(region)
+
+    def restart_optimizer(self, name: str) -> None:
+        """Put the optimizer's state of a whole parameter back to its start, with its step count."""
+        self.clear_optimizer(Region.whole(name, self.tensor(name), len(self.runs)))
 
     def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
         """The optimizer's state of rows (`groups` None) or columns of a parameter; None if it is not by element."""

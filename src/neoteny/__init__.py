@@ -17,26 +17,43 @@ if TYPE_CHECKING:
     from neoteny.diagnosis.monitor import Monitor
     from neoteny.draws.initial import Initial
     from neoteny.layers.groups import Port, UnitGroup
-    from neoteny.methods import L2, UPGD, ContinualBackprop, HareAndTortoise, L2Init, ReDo, ShrinkAndPerturb, Spectral
+    from neoteny.methods import (
+        L2,
+        L2ER,
+        UPGD,
+        CChain,
+        ContinualBackprop,
+        HareAndTortoise,
+        L2Init,
+        Parseval,
+        ReDo,
+        ShrinkAndPerturb,
+        Spectral,
+        Wasserstein,
+    )
     from neoteny.stacking.stack import Stack, stack
     from neoteny.wiring.trace import trace
     from neoteny.wiring.wiring import Wiring, WiringError
 
 _HOMES = {
     "Attachment": "attachment.attachment",
+    "CChain": "methods",
     "ContinualBackprop": "methods",
     "Initial": "draws.initial",
     "L2": "methods",
+    "L2ER": "methods",
     "UPGD": "methods",
     "Spectral": "methods",
     "ReDo": "methods",
     "L2Init": "methods",
     "HareAndTortoise": "methods",
     "Monitor": "diagnosis.monitor",
+    "Parseval": "methods",
     "Port": "layers.groups",
     "ShrinkAndPerturb": "methods",
     "Stack": "stacking.stack",
     "UnitGroup": "layers.groups",
+    "Wasserstein": "methods",
     "Wiring": "wiring.wiring",
     "WiringError": "wiring.wiring",
     "attach": "attachment.attachment",
@@ -49,19 +66,23 @@ _MODULES = ("methods", "metrics", "nets", "optim")
 
 __all__ = [
     "L2",
+    "L2ER",
     "UPGD",
     "Attachment",
+    "CChain",
     "ContinualBackprop",
     "HareAndTortoise",
     "Initial",
     "L2Init",
     "Monitor",
+    "Parseval",
     "Port",
     "ReDo",
     "ShrinkAndPerturb",
     "Spectral",
     "Stack",
     "UnitGroup",
+    "Wasserstein",
     "Wiring",
     "WiringError",
     "__version__",

@@ -36,12 +36,12 @@ def distance(old: np.ndarray, new: np.ndarray, kind: Distance) -> tuple[float, n
     """D and its gradient by the new outputs (B, K)."""
     if kind == "mse":
         difference = new - old
-        return float(np.mean(difference**2)), 2.0 * difference / difference.size
+        return float((difference**2).mean()), 2.0 * difference / difference.size
     p, q = softmax(old), softmax(new)
     total = 0.0
     for example, output in np.ndindex(p.shape):
         total -= p[example, output] * np.log(q[example, output])
-    return total / len(p), (q - p) / len(p)
+    return float(total) / len(p), (q - p) / len(p)
 
 
 def coefficient(losses: Sequence[float], distances: Sequence[float], beta: float, minimum: float = 0.0) -> float:
@@ -74,7 +74,8 @@ class NaiveCChain(Learner):
         reset_at_boundary: bool = False,
     ) -> None:
         super().__init__(layers, activations, optimizer)
-        self.fixed, self.kind, self.lag, self.age = fixed, kind, lag, age
+        self.kind: Distance = kind
+        self.fixed, self.lag, self.age = fixed, lag, age
         self.beta, self.window, self.warmup, self.minimum = beta, window, warmup, minimum
         self.reset_at_boundary = reset_at_boundary
         self.networks: list[mlp.Layers] = []  # before every update so far

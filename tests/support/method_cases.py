@@ -38,17 +38,21 @@ class Example:
 
 EXAMPLES: dict[str, Example] = {
     "Adam": Example({"step_size": 1e-2}),
+    "CChain": Example({"coefficient": 0.2, "beta": None}, off={"coefficient": 0.0}),
     "ContinualBackprop": Example(
         {"replacement_rate": 0.05, "maturity_threshold": 5, "decay_rate": 0.9}, off={"replacement_rate": 0.0}
     ),
     "HareAndTortoise": Example({"decay": 0.9, "period": 10}, off={"period": 0}),
     "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "L2ER": Example({"strength": 1e-2, "period": 5}, off={"strength": 0.0, "rank_step_size": 0.0}),
     "L2Init": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "Parseval": Example({"strength": 1e-4}, off={"strength": 0.0}),
     "ReDo": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
     "SGD": Example({"step_size": STEP_SIZE, "momentum": 0.9}),
     "ShrinkAndPerturb": Example({"strength": 1e-2, "noise_std": 1e-3}, off={"strength": 0.0, "noise_std": 0.0}),
     "Spectral": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "UPGD": Example({"step_size": STEP_SIZE, "noise_std": 1e-2, "weight_decay": 1e-2}),
+    "Wasserstein": Example({"strength": 1e-2}, off={"strength": 0.0}),
 }
 
 

@@ -316,9 +316,11 @@ class Attachment:
 
     def _record(self) -> Recorder:
         uncalled = () if self.wiring is None else self.wiring.uncalled
-        recorder = Recorder(self._model, self._chain.reads(), self._chain.reads_gradients(), uncalled)
+        chain = self._chain
+        recorder = Recorder(self._model, chain.reads(), chain.reads_gradients(), uncalled, chain.needs_inputs())
         self.view.activations = recorder.inputs
         self.view.input_gradients = recorder.gradients
+        self.view.calls = recorder.calls
         return recorder
 
     def _forget_excess(self, updates: int) -> None:

@@ -75,6 +75,8 @@ class Method:
     makes a torch optimizer of it."""
     needs_loss: ClassVar[bool] = False
     """Whether the method reads `view.loss`, so that a user's loop has to call `plastic.observe(loss)`."""
+    needs_inputs: ClassVar[bool] = False
+    """Whether the method reads `view.calls`, the forward passes of the update."""
     needs_boundary_data: ClassVar[bool] = False
     """Whether `task_boundary` needs data of the task that begins."""
     averages_weights: ClassVar[bool] = False

@@ -88,9 +88,18 @@ class VmapForward:
         reads: names of modules whose inputs to record.
         with_gradient: names of those whose inputs' gradients are wanted, too. Inside vmap an input cannot be
             differentiated by from outside, so a zero is added to it that can.
+        in_evaluation: whether inputs are recorded in evaluation mode, not in training mode.
     """
 
-    def __init__(self, template: nn.Module, reads: Mapping[str, Any], with_gradient: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        template: nn.Module,
+        reads: Mapping[str, Any],
+        with_gradient: Iterable[str] = (),
+        *,
+        in_evaluation: bool = False,
+    ) -> None:
+        self._in_evaluation = in_evaluation
         self._template = template
         self._recorded: dict[str, Tensor] = {}
         self._with_gradient = list(with_gradient)
@@ -147,7 +156,7 @@ class VmapForward:
 
     def _keep(self, name: str) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if not module.training:
+            if module.training is self._in_evaluation:
                 return None
             value = args[0] if args else next(iter(kwargs.values()))
             before = self._recorded.get(name)

@@ -39,6 +39,7 @@ class Example:
 EXAMPLES: dict[str, Example] = {
     "Adam": Example({"step_size": 1e-2}),
     "CalibratedPartialResets": Example({"period": 5, "strength": 0.1, "decay_rate": 0.8}, off={"strength": 0.0}),
+    "CChain": Example({"coefficient": 0.2, "beta": None}, off={"coefficient": 0.0}),
     "ContinualBackprop": Example(
         {"replacement_rate": 0.05, "maturity_threshold": 5, "decay_rate": 0.9}, off={"replacement_rate": 0.0}
     ),
@@ -52,7 +53,9 @@ EXAMPLES: dict[str, Example] = {
     "WeightClipping": Example({"bound": 1.0}, off={"bound": 1e9}),
     "HareAndTortoise": Example({"decay": 0.9, "period": 10}, off={"period": 0}),
     "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "L2ER": Example({"strength": 1e-2, "period": 5}, off={"strength": 0.0, "rank_step_size": 0.0}),
     "L2Init": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "Parseval": Example({"strength": 1e-4}, off={"strength": 0.0}),
     "ReDo": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
     "ReGraMa": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
     "SGD": Example({"step_size": STEP_SIZE, "momentum": 0.9}),
@@ -63,6 +66,7 @@ EXAMPLES: dict[str, Example] = {
     "ShrinkAndPerturb": Example({"strength": 1e-2, "noise_std": 1e-3}, off={"strength": 0.0, "noise_std": 0.0}),
     "Spectral": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "UPGD": Example({"step_size": STEP_SIZE, "noise_std": 1e-2, "weight_decay": 1e-2}),
+    "Wasserstein": Example({"strength": 1e-2}, off={"strength": 0.0}),
 }
 
 

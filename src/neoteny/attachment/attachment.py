@@ -25,7 +25,6 @@ from neoteny.attachment.summary import summarize
 from neoteny.attachment.unread import Unread
 from neoteny.draws.initial import Declared
 from neoteny.layers.groups import UnitGroup
-from neoteny.layers.parameters import layer_parameters
 from neoteny.methods.chain import Chain
 from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
@@ -118,15 +117,14 @@ def attach(
         traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring, heads)
         traced = owned_groups(traced, inner, state_of)
     producers = [] if traced is None else producers_of(traced)
-    drawn = redrawn_layers(inner) if any(method.redraws_weights for method in methods) else []
+    drawn: list[str] = []
+    if any(method.redraws_weights for method in methods):
+        drawn = [name for name in redrawn_layers(inner) if state_of.owns(inner.get_parameter(f"{name}.weight"))]
     if producers or drawn:
         laws = choose_laws(inner, list(dict.fromkeys([*producers, *drawn])), init, trained)
     if traced is not None:
         live = bind_groups(inner, traced, {name: laws[name].initial for name in producers})
         prepare_state(state_of, live, inner)
-    if any(method.redraws_weights for method in methods):
-        others = [name for name in _weighted(inner, state_of) if name not in laws]
-        laws |= choose_laws(inner, others, init, trained)
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
@@ -326,9 +324,11 @@ class Attachment:
 
     def _record(self) -> Recorder:
         uncalled = () if self.wiring is None else self.wiring.uncalled
-        recorder = Recorder(self._model, self._chain.reads(), self._chain.reads_gradients(), uncalled)
+        chain = self._chain
+        recorder = Recorder(self._model, chain.reads(), chain.reads_gradients(), uncalled, chain.needs_inputs())
         self.view.activations = recorder.inputs
         self.view.input_gradients = recorder.gradients
+        self.view.calls = recorder.calls
         return recorder
 
     def _forget_excess(self, updates: int) -> None:
@@ -363,13 +363,6 @@ class Attachment:
 def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[Attachment]:
     """The attachments that are at work on a model (with one optimizer, or with any)."""
     return [each for each in _ATTACHED.get(model, ()) if optimizer is None or optimizer in each.optimizers]
-
-
-def _weighted(model: nn.Module, state: OptimizerState) -> list[str]:
-    """The linear layers and convolutions whose weight is trained."""
-    layers = [layer for layer in layer_parameters(model) if layer.weight is not None]
-    weights = {layer.module: model.get_parameter(layer.weight or "") for layer in layers}
-    return [name for name, weight in weights.items() if weight.requires_grad and state.owns(weight)]
 
 
 def _overlapping(model: nn.Module, state: OptimizerState) -> list[Attachment]:

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neoteny.attachment.running_again import run_again
 from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, holders, initial_of, resolve
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.layers.parametrized import ComputedWeight, computed_weight
 from neoteny.layers.regions import Region
 from neoteny.optim.state import OptimizerState
 from neoteny.units.bind import refuse_port
+from neoteny.units.calls import Call, Pass
 from neoteny.units.laws import STRICT, Laws
 from neoteny.units.view import ElementState, LiveGroup, View
 
@@ -221,6 +223,18 @@ class ModuleView(View):
         """The loss scale, while a fused optimizer still has to divide by it."""
         scales = [getattr(optimizer, "grad_scale", None) for optimizer in self.optimizer_state.optimizers]
         return next((scale for scale in scales if scale is not None), 1.0)
+
+    def step_size(self, name: str) -> float | Tensor:
+        """The step size (`lr`) of the parameter group that a parameter is in."""
+        group = self.optimizer_state.group_of(self._model.get_parameter(name))
+        if group is None or "lr" not in group:
+            raise ValueError(f"The step size of {name!r} is not known: the optimizer's group of it has no entry 'lr'.")
+        size = group["lr"]
+        return size.detach().clone() if isinstance(size, Tensor) else float(size)
+
+    def forward(self, call: Call, tensors: Mapping[str, Tensor] | None = None, reads: Sequence[str] = ()) -> Pass:
+        """Make a forward pass of the model again; see `View.forward`."""
+        return run_again(self._model, call, tensors or {}, reads)
 
     def write(self, region: Region, value: Tensor | float) -> None:
         """Set these elements of a parameter or buffer; of a computed weight, through what it is computed from."""

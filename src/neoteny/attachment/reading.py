@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.layers.recurrent import sequence
+from neoteny.units.calls import Call, autocast_of
 
 
 def first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -91,6 +92,20 @@ class GradientHook:
                 return
 
 
+class NetworkHook(ReadingHook):
+    """Forward pre-hook of the whole model that keeps how it was called."""
+
+    def __init__(self, model: nn.Module, kept: list[Call]) -> None:
+        super().__init__(model)
+        self.kept = kept
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.paused or not (self.model.training and torch.is_grad_enabled()):
+            return
+        autocast = autocast_of((*args, *kwargs.values()))
+        self.kept.append(Call(tuple(map(_detached, args)), {key: _detached(kwargs[key]) for key in kwargs}, autocast))
+
+
 class CallHook(ReadingHook):
     """Forward pre-hook that notes that a module ran in a training pass."""
 
@@ -99,6 +114,10 @@ class CallHook(ReadingHook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if not self.paused and self.model.training and torch.is_grad_enabled():
             self.called = True
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 class Inert:

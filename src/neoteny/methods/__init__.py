@@ -1,6 +1,7 @@
 """Methods, one file each: what keeps a network plastic, and the optimizers of a stack."""
 
 from neoteny.methods.adam import Adam
+from neoteny.methods.c_chain import CChain
 from neoteny.methods.calibrated_partial_resets import CalibratedPartialResets
 from neoteny.methods.continual_backprop import ContinualBackprop
 from neoteny.methods.dash import DASH
@@ -8,9 +9,11 @@ from neoteny.methods.fire import FIRE
 from neoteny.methods.hard_reset import HardReset
 from neoteny.methods.hare_and_tortoise import HareAndTortoise
 from neoteny.methods.l2 import L2
+from neoteny.methods.l2_er import L2ER
 from neoteny.methods.l2_init import L2Init
 from neoteny.methods.method import Method
 from neoteny.methods.normalize_and_project import NormalizeAndProject
+from neoteny.methods.parseval import Parseval
 from neoteny.methods.plasticity_injection import PlasticityInjection
 from neoteny.methods.redo import ReDo
 from neoteny.methods.regrama import ReGraMa
@@ -23,15 +26,18 @@ from neoteny.methods.spectral import Spectral
 from neoteny.methods.unit_method import UnitMethod
 from neoteny.methods.upgd import UPGD
 from neoteny.methods.warm_start_shrink_and_perturb import WarmStartShrinkAndPerturb
+from neoteny.methods.wasserstein import Wasserstein
 from neoteny.methods.weight_clipping import WeightClipping
 
 __all__ = [
     "DASH",
     "FIRE",
     "L2",
+    "L2ER",
     "SGD",
     "UPGD",
     "Adam",
+    "CChain",
     "CalibratedPartialResets",
     "ContinualBackprop",
     "HardReset",
@@ -39,6 +45,7 @@ __all__ = [
     "L2Init",
     "Method",
     "NormalizeAndProject",
+    "Parseval",
     "PlasticityInjection",
     "ReDo",
     "ReGraMa",
@@ -49,5 +56,6 @@ __all__ = [
     "Spectral",
     "UnitMethod",
     "WarmStartShrinkAndPerturb",
+    "Wasserstein",
     "WeightClipping",
 ]

@@ -54,6 +54,10 @@ class Chain:
         hears = [each for each in self.methods if _overrides(each, "on_reset") or _overrides(each, "on_units_reset")]
         view.resets_are_private = len(hears) <= 1
 
+    def needs_inputs(self) -> bool:
+        """Whether some method reads the forward passes of an update."""
+        return any(method.needs_inputs for method in self.methods)
+
     def reads(self) -> list[str]:
         """Modules whose inputs some method asks for."""
         return self._asked_for("reads")
@@ -82,6 +86,11 @@ class Chain:
                 raise ValueError(
                     f"{type(method).__name__} reads the training loss: call plastic.observe(loss) before "
                     "optimizer.step()."
+                )
+            if method.needs_inputs and not view.calls and _has_gradients(view):
+                raise ValueError(
+                    f"{type(method).__name__} reads the inputs of the network, but the network itself was not called "
+                    "in a training pass: call model(inputs) in training mode, with gradients, before optimizer.step()."
                 )
         self._each("observe")
         for method, state, penalty in self._with_hook["penalty"]:
@@ -254,6 +263,10 @@ def _expect_nothing(method: Method, hook: str, returned: Any) -> None:
 
 def _overrides(method: Method, hook: str) -> bool:
     return getattr(type(method), hook) is not getattr(Method, hook)
+
+
+def _has_gradients(view: View) -> bool:
+    return any(view.gradient(name) is not None for name in view.parameters)
 
 
 def _add_term(view: View, method: Method, term: Tensor) -> None:

@@ -78,10 +78,10 @@ class Method:
     known, not only that of layers with units."""
     needs_loss: ClassVar[bool] = False
     """Whether the method reads `view.loss`, so that a user's loop has to call `plastic.observe(loss)`."""
+    needs_inputs: ClassVar[bool] = False
+    """Whether the method reads `view.calls`, the forward passes of the update."""
     needs_boundary_data: ClassVar[bool] = False
     """Whether `task_boundary` needs data of the task that begins."""
-    redraws_weights: ClassVar[bool] = False
-    """Whether the method draws whole parameters as if they were new, so that every layer's law has to be known."""
     averages_weights: ClassVar[bool] = False
     """Whether `evaluation` gives weights; at most one of the methods may."""
 

@@ -73,6 +73,14 @@ class OptimizerState:
         """Whether an optimizer updates this parameter."""
         return self._home(parameter) is not None
 
+    def group_of(self, parameter: Tensor) -> dict[str, Any] | None:
+        """The parameter group that a parameter is in, live; None if there is none."""
+        home = self._homes.get(parameter) or self._home(parameter)
+        if home is None:
+            return None
+        self._homes[parameter] = home
+        return self.optimizers[home[0]].param_groups[home[1]]
+
     def forget(self, parameter: Tensor) -> None:
         """Drop the state of a parameter that no longer exists."""
         for optimizer in self.optimizers:

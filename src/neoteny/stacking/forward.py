@@ -89,9 +89,18 @@ class VmapForward:
         with_gradient: names of those whose inputs' gradients are wanted, too. Inside vmap an input cannot be
             differentiated by from outside, so a zero is added to it that can. Modules that are given the same tensor
             share one zero, so that the gradient is that of all of them together.
+        in_evaluation: whether inputs are recorded in evaluation mode, not in training mode.
     """
 
-    def __init__(self, template: nn.Module, reads: Mapping[str, Any], with_gradient: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        template: nn.Module,
+        reads: Mapping[str, Any],
+        with_gradient: Iterable[str] = (),
+        *,
+        in_evaluation: bool = False,
+    ) -> None:
+        self._in_evaluation = in_evaluation
         self._template = template
         self._recorded: dict[str, Tensor] = {}
         self._with_gradient = list(with_gradient)
@@ -152,7 +161,7 @@ class VmapForward:
 
     def _keep(self, name: str) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if not module.training:
+            if module.training is self._in_evaluation:
                 return None
             value = args[0] if args else next(iter(kwargs.values()))
             before = self._recorded.get(name)

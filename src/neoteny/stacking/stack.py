@@ -27,6 +27,7 @@ from neoteny.methods.state import copy_nested, snapshot
 from neoteny.stacking.forward import ChainForward, VmapForward, is_chain, named_tensors
 from neoteny.stacking.stack_view import StackView
 from neoteny.units.bind import bind_groups, check_initial, check_redrawn, find_groups, plain_groups
+from neoteny.units.calls import Call, autocast_of
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.trace import LeaveOut, Norm
 from neoteny.wiring.wiring import Wiring
@@ -103,6 +104,7 @@ class Stack:
         self.wiring = wiring
         self.view = view
         self.loss = _losses(loss)
+        view.optimizer = methods[0]
         self.chain = Chain(methods, view)
         self.chain.check_reads(dict(view.template.named_modules()))
         self.updates = 0
@@ -151,23 +153,28 @@ class Stack:
         self.apply(
             dict(zip(parameters, found[: len(parameters)], strict=True)),
             {name: value.detach() for name, value in recorded.items()},
+            inputs,
         )
         return Step(losses.detach(), outputs.detach() if isinstance(outputs, Tensor) else outputs)
 
     @torch.no_grad()
-    def apply(self, gradients: Mapping[str, Tensor | None], activations: Mapping[str, Tensor]) -> None:
+    def apply(
+        self, gradients: Mapping[str, Tensor | None], activations: Mapping[str, Tensor], inputs: Tensor | None = None
+    ) -> None:
         """One update of every run from gradients that were found elsewhere.
 
         Args:
             gradients: for each parameter, (n, ...); changed in place by methods that add a loss term.
             activations: for each module that a method reads (`reads`), what it was given, (n, B, ...).
+            inputs: of the networks (n, B, ...), for methods that run them again.
         """
         view = self.view
         view.gradients = dict(gradients)
         view.activations = {name: [value] for name, value in activations.items()}
+        view.calls = [] if inputs is None else [Call((inputs.detach(),), {}, autocast_of([inputs]))]
         self.chain.before_update()
         self.chain.after_update()
-        view.activations, view.input_gradients, view.loss = {}, {}, None
+        view.activations, view.input_gradients, view.calls, view.loss = {}, {}, [], None
         self.updates += 1
 
     @property

@@ -22,6 +22,7 @@ from neoteny.layers.ports import ConsumerPort, HiddenPort, NormPort, ProducerPor
 from neoteny.layers.recurrent import RECURRENT, hidden_source
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units import numerics
+from neoteny.units.calls import Call, Pass
 from neoteny.units.shared_inputs import SharedInputs
 from neoteny.wiring.output import find_output_layer
 
@@ -114,6 +115,7 @@ class View(ABC):
         parameters: name -> tensor (*R, ...), every trainable parameter.
         activations: module name -> the inputs (*R, B, ...) it has received since the last tick.
         input_gradients: module name -> the gradients of the loss with respect to those inputs, where a method asked.
+        calls: the forward passes of this update, where a method asked (`needs_inputs`).
         loss: (*R,) the training loss of this update, where it is known.
     """
 
@@ -124,6 +126,7 @@ class View(ABC):
     def __init__(self) -> None:
         self.activations: dict[str, list[Tensor]] = {}
         self.input_gradients: dict[str, list[Tensor]] = {}
+        self.calls: list[Call] = []
         self.loss: Tensor | None = None
         self.listeners: list[ResetListener] = []
         self._per_run: dict[Any, Tensor] = {}
@@ -207,6 +210,26 @@ class View(ABC):
     def gradient_scale(self) -> float | Tensor:
         """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
         return 1.0
+
+    def step_size(self, name: str) -> float | Tensor:
+        """The optimizer's present step size for a parameter, ready to broadcast against it."""
+        raise TypeError(f"The step size of {name!r} is not known here.")
+
+    def forward(self, call: Call, tensors: Mapping[str, Tensor] | None = None, reads: Sequence[str] = ()) -> Pass:
+        """Make a forward pass again, in evaluation mode, without a trace in buffers, random states or recordings.
+
+        It is differentiated where gradients are enabled.
+
+        Args:
+            call: of `view.calls`, or kept from an earlier update.
+            tensors: parameters and buffers to use instead of the present ones, by name.
+            reads: modules whose inputs to return, too.
+        """
+        raise TypeError("There is no network here to run.")
+
+    def joined(self, calls: Sequence[Call]) -> list[Call]:
+        """The same passes in fewer calls, where no example of a pass influences another."""
+        return list(calls)
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether all weights of a group may be changed now."""

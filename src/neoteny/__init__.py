@@ -17,22 +17,43 @@ if TYPE_CHECKING:
     from neoteny.diagnosis.monitor import Monitor
     from neoteny.draws.initial import Initial
     from neoteny.layers.groups import Port, UnitGroup
-    from neoteny.methods import L2, UPGD, ContinualBackprop, HareAndTortoise, L2Init, ReDo, ShrinkAndPerturb, Spectral
+    from neoteny.methods import (
+        L2,
+        TRAC,
+        UPGD,
+        AdamO,
+        AdamRel,
+        AdaUPGD,
+        ContinualBackprop,
+        FeatureUPGD,
+        HareAndTortoise,
+        L2Init,
+        Muon,
+        ReDo,
+        ShrinkAndPerturb,
+        Spectral,
+    )
     from neoteny.stacking.stack import Stack, stack
     from neoteny.wiring.trace import trace
     from neoteny.wiring.wiring import Wiring, WiringError
 
 _HOMES = {
+    "AdaUPGD": "methods",
+    "AdamO": "methods",
+    "AdamRel": "methods",
     "Attachment": "attachment.attachment",
     "ContinualBackprop": "methods",
+    "FeatureUPGD": "methods",
     "Initial": "draws.initial",
     "L2": "methods",
+    "TRAC": "methods",
     "UPGD": "methods",
     "Spectral": "methods",
     "ReDo": "methods",
     "L2Init": "methods",
     "HareAndTortoise": "methods",
     "Monitor": "diagnosis.monitor",
+    "Muon": "methods",
     "Port": "layers.groups",
     "ShrinkAndPerturb": "methods",
     "Stack": "stacking.stack",
@@ -49,13 +70,19 @@ _MODULES = ("methods", "metrics", "nets", "optim")
 
 __all__ = [
     "L2",
+    "TRAC",
     "UPGD",
+    "AdaUPGD",
+    "AdamO",
+    "AdamRel",
     "Attachment",
     "ContinualBackprop",
+    "FeatureUPGD",
     "HareAndTortoise",
     "Initial",
     "L2Init",
     "Monitor",
+    "Muon",
     "Port",
     "ReDo",
     "ShrinkAndPerturb",

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from neoteny.methods import Method
 from support.method_cases import FOUND, OPTIMIZERS, OTHERS, Attached, make, per_element, stacked, stream
 
-RESETTING = [name for name in OTHERS if FOUND[name].needs_units]
-START_AT_THE_WEIGHT = {"L2Init", "HareAndTortoise"}  # what they keep of a new weight is the weight; others keep zeros
+RESETTING = [name for name in OTHERS if FOUND[name].counts is not Method.counts]
+START_AT_THE_WEIGHT = {"L2Init", "HareAndTortoise", "TRAC"}  # they keep the weight of a new one; others keep zeros
 GROUPS = {"0": "2", "2": "4"}  # producer -> consumer of the small network
 
 

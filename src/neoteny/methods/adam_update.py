@@ -49,6 +49,13 @@ class ElementSteps:
             counted["step"] += 1
 
     @staticmethod
+    def restart(resets: dict[str, dict[str, dict[str, Tensor]]]) -> None:
+        """Forget every reset and missed update, for a step count that goes back to zero; in place."""
+        for counts in resets.values():
+            for counted in counts.values():
+                counted["step"].zero_()
+
+    @staticmethod
     def record(resets: dict[str, dict[str, Tensor]], like: Tensor, region: Region, step: int) -> None:
         """Note that the region was reset at `step`."""
         run_axes = len(region.index) - (1 if region.groups is None else 2)

@@ -30,6 +30,7 @@ class NaiveFeatureUPGD(Learner):
     Attributes:
         utility: U of every hidden unit, one array per hidden layer.
         gates: u-bar of the last update, likewise.
+        least, most: the smallest and the largest u-bar so far.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class NaiveFeatureUPGD(Learner):
         self.protecting = protecting
         self.utility = [np.zeros(len(bias)) for _, bias in self.layers[:-1]]
         self.gates: list[np.ndarray] = []
+        self.least, self.most = 1.0, 0.0
 
     def step(self, x: np.ndarray, target: np.ndarray) -> float:
         """One update from a batch x (B, in); returns the loss from before it."""
@@ -74,6 +76,8 @@ class NaiveFeatureUPGD(Learner):
                 self.utility[layer][unit] = self.decay_rate * old + (1.0 - self.decay_rate) * -gate_gradient
             delta = at_h * mlp.DERIVATIVES[self.activations[layer]](pre_activations[layer])
         self.gates = upgd.scaled_utilities(self.utility, self.decay_rate, self.updates, self.scaling)
+        self.least = min(self.least, *(float(gate.min()) for gate in self.gates))
+        self.most = max(self.most, *(float(gate.max()) for gate in self.gates))
         changed: mlp.Layers = []
         for layer, pair in enumerate(gradients):
             hidden = layer < len(self.layers) - 1
@@ -84,7 +88,9 @@ class NaiveFeatureUPGD(Learner):
 
     def _transformed(self, layer: int, part: int, g: np.ndarray) -> np.ndarray:
         new = np.zeros_like(g)
-        xi = self.noise_std * self.noise(self.updates, layer, part)
+        xi = np.zeros_like(g)
+        if self.noise_std > 0.0:
+            xi = self.noise_std * self.noise(self.updates, layer, part)
         for index in np.ndindex(g.shape):
             free = 1.0 - self.gates[layer][index[0]]
             direction = (g[index] + xi[index]) * free if self.protecting else g[index] + xi[index] * free

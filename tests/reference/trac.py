@@ -9,7 +9,8 @@ theta_ref are the weights at the start, S the sum of the scales s, g the gradien
                     s = s_0 erfi(sigma / (sqrt(2 v) + eps)) / erfi(1 / sqrt 2)
     theta = theta_ref + max(S, 0) D
 
-sigma starts at 1e-8, v at 0; s_0 = eps = 1e-8; beta is 0.9, 0.99, ..., 0.999999. S is 0 before the first update.
+sigma starts at 1e-8 (`start`), v at 0; s_0 = eps = 1e-8; beta is 0.9, 0.99, ..., 0.999999. S is 0 before the first
+update.
 
 A weight that another method resets gets theta_ref = its new value and D = 0, so that it does not count as learned.
 """
@@ -41,9 +42,11 @@ def erfi(x: float) -> float:
 class Tuner:
     """The scales of one network."""
 
-    def __init__(self, s_0: float = 1e-8, eps: float = 1e-8, betas: Sequence[float] = BETAS) -> None:
+    def __init__(
+        self, s_0: float = 1e-8, eps: float = 1e-8, betas: Sequence[float] = BETAS, start: float = 1e-8
+    ) -> None:
         self.s_0, self.eps, self.betas = s_0, eps, list(betas)
-        self.sigma = [1e-8] * len(self.betas)
+        self.sigma = [start] * len(self.betas)
         self.v = [0.0] * len(self.betas)
         self.total = 0.0
 
@@ -75,10 +78,11 @@ class NaiveTRAC(Learner):
         s_0: float = 1e-8,
         eps: float = 1e-8,
         betas: Sequence[float] = BETAS,
+        start: float = 1e-8,
     ) -> None:
         super().__init__(layers, activations, optimizer)
         self.reference = copied(self.layers)
-        self.tuner = Tuner(s_0, eps, betas)
+        self.tuner = Tuner(s_0, eps, betas, start)
         self.totals: list[float] = []
 
     def step(self, x: np.ndarray, target: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from support.method_cases import FOUND, OPTIMIZERS, OTHERS, Attached, make, per_
 
 RESETTING = [name for name in OTHERS if FOUND[name].counts is not Method.counts]  # those that replace whole units
 # What these keep of a new weight is the weight; others keep zeros.
-START_AT_THE_WEIGHT = {"L2Init", "HareAndTortoise", "CChain"}
+START_AT_THE_WEIGHT = {"L2Init", "HareAndTortoise", "CChain", "TRAC"}
 DESCRIBE_TENSORS = {"Wasserstein"}  # what these keep describes a tensor as a whole, whose elements come and go
 GROUPS = {"0": "2", "2": "4"}  # producer -> consumer of the small network
 

@@ -268,6 +268,14 @@ class ModuleView(View):
         if isinstance(tensor, nn.Parameter):
             self.optimizer_state.restart(tensor, Region.whole(name, tensor, 0))
 
+    def restart_step_counts(self) -> None:
+        """Set the step counts of the torch optimizers back to zero."""
+        self.optimizer_state.restart_step_counts()
+
+    def without_step_count(self) -> str:
+        """The names of the torch optimizers, if none of them has a step count."""
+        return self.optimizer_state.without_step_count()
+
     def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
         """The torch optimizer's state of a parameter; see `View.optimizer_elements`."""
         tensor = self.tensor(name)

@@ -50,6 +50,13 @@ class ElementSteps:
             counted["step"] += 1
 
     @staticmethod
+    def restart(resets: dict[str, dict[str, dict[str, Tensor]]]) -> None:
+        """Forget every reset and missed update, for a step count that goes back to zero; in place."""
+        for counts in resets.values():
+            for counted in counts.values():
+                counted["step"].zero_()
+
+    @staticmethod
     def record(resets: dict[str, dict[str, Tensor]], like: Tensor, region: Region, step: int) -> None:
         """Note that the region was reset at `step`."""
         if region.mask is not None:

@@ -22,8 +22,8 @@ class FIRE(OccasionalMethod):
     r"""Orthogonalises weight matrices at a task boundary by Newton-Schulz iteration.
 
     \(X = W / \lVert W \rVert_F\), k times \(X \leftarrow \tfrac32 X - \tfrac12 X X^\top X\) (of the transpose where W
-    is wide), then \(W \leftarrow \sqrt{d_\text{out} / d_\text{in}}\,X\). A convolution: each tap (out, in) by itself, the
-    result divided by the number of taps; with groups, each group by itself. The packed projection of
+    is wide), then \(W \leftarrow \sqrt{d_\text{out} / d_\text{in}}\,X\). A convolution: each tap (out, in) by itself,
+    the result divided by the number of taps; with groups, each group by itself. The packed projection of
     `nn.MultiheadAttention` is three matrices; a linear layer that packs several is one. Biases, norms and embeddings
     are kept. The optimizer starts again for all parameters, as the authors rebuild it.
 
@@ -48,6 +48,7 @@ class FIRE(OccasionalMethod):
     at_boundaries: bool = True
     clear_optimizer: bool = True
 
+    shared_by_runs: ClassVar[tuple[str, ...]] = ("layers",)
     card: ClassVar[Card] = Card(
         "resets and projections of weights",
         "weights of linear layers and convolutions",

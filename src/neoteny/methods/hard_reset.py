@@ -47,6 +47,7 @@ class HardReset(OccasionalMethod):
 
     redraws_weights: ClassVar[bool] = True
 
+    shared_by_runs: ClassVar[tuple[str, ...]] = ("layers",)
     card: ClassVar[Card] = Card(
         "resets and projections of weights",
         "chosen layers, or all",

@@ -67,6 +67,7 @@ class PlasticityInjection(Method):
 
     redraws_weights: ClassVar[bool] = True
 
+    shared_by_runs: ClassVar[tuple[str, ...]] = ("head",)
     card: ClassVar[Card] = Card(
         "resets and projections of weights",
         "the head",

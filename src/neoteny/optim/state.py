@@ -196,6 +196,38 @@ class OptimizerState:
             return 0
         return int(optimizer.state.get(parameter, {}).get("step", 0))  # pyright: ignore[reportOptionalMemberAccess]
 
+    def restart_step_counts(self) -> None:
+        """Set the step counts of all parameters back to zero, as they were before the first update; moments stay."""
+        for optimizer in self.optimizers:
+            if hasattr(optimizer, "restart_step_counts"):
+                optimizer.restart_step_counts()  # pyright: ignore[reportAttributeAccessIssue]
+            elif self._counts_steps(optimizer):
+                for each in _nested(optimizer):
+                    for state in each.state.values():
+                        if isinstance(state.get("step"), Tensor):
+                            state["step"].zero_()
+                        elif "step" in state:
+                            state["step"] = 0
+
+    def without_step_count(self) -> str:
+        """The names of the optimizers, if none of them corrects its moments by a step count; else ""."""
+        if any(self._counts_steps(optimizer) for optimizer in self.optimizers):
+            return ""
+        return ", ".join(getattr(optimizer, "name", type(optimizer).__name__) for optimizer in self.optimizers)
+
+    def _counts_steps(self, optimizer: Optimizer) -> bool:
+        """Whether it is of Adam's kind, with a step count as the only number that is not by element."""
+        if hasattr(optimizer, "restart_step_counts"):
+            return getattr(optimizer, "counts_steps", True)
+        like = optimizer.param_groups[0]["params"][0]
+        home = self._home(like)
+        assert home is not None
+        for initial in self._initial_of(like, home):
+            numbers = {key for key, beginning in initial.items() if beginning.axes == ()}
+            if numbers == {"step"} and any(key.startswith("exp_avg") for key in initial):
+                return True
+        return False
+
     def shares_step_count(self) -> str:
         """The optimizer whose reset weights go on with the step count of their tensor, as in torch's Adam family."""
         for (number, _, _), found in self._initial.items():

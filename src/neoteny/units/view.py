@@ -207,6 +207,10 @@ class View(ABC):
         names = [layer.weight for layer in self.layers if layer.weight is not None]
         return {name: parameters[name] for name in names if name in parameters}
 
+    def output_weight(self) -> str | None:
+        """The weight matrix of the output layer: that of the layer that the network lists last."""
+        return next((layer.weight for layer in reversed(self.layers) if layer.weight is not None), None)
+
     def gradient_scale(self) -> float | Tensor:
         """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
         return 1.0
@@ -252,6 +256,15 @@ class View(ABC):
     def restart_optimizer(self, name: str) -> None:
         """Put the optimizer's state of a whole parameter back to its start, with its step count."""
         self.clear_optimizer(Region.whole(name, self.tensor(name), len(self.runs)))
+
+    def restart_step_counts(self) -> None:
+        """Set the step counts of the optimizer back to zero and keep its moments."""
+        for listener in self.listeners:
+            listener.restart_step_counts()
+
+    def without_step_count(self) -> str:
+        """The names of the optimizers, if none of them corrects its moments by a step count; else ""."""
+        return ""
 
     def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
         """The optimizer's state of rows (`groups` None) or columns of a parameter; None if it is not by element."""
@@ -320,6 +333,10 @@ class ResetListener(Protocol):
 
     def clear_optimizer(self, region: Region) -> None:
         """The optimizer forgets some elements of a parameter."""
+        ...
+
+    def restart_step_counts(self) -> None:
+        """The optimizer's step counts go back to zero."""
         ...
 
     def on_units_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:

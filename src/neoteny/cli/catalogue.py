@@ -30,12 +30,15 @@ def list_experiments() -> dict[str, Lines]:
 
 
 def list_things() -> dict[str, Lines]:
-    """Problems, methods, agents, networks and measures."""
+    """Problems, methods, agents, networks, the layers among them that are remedies, and measures."""
+    remedies = _remedies("neoteny.methods.remedies")
+    names = {name for name, _ in remedies}
     return {
         "problem": _exported("neoteny.problems", ("neoteny.problems.problem",)),
         "method": _exported("neoteny.methods", ("neoteny.methods.method", "neoteny.methods.unit_method")),
         "agent": list(_agents("neoteny.suite.rl")),
-        "network": _exported("neoteny.nets"),
+        "network": [(name, line) for name, line in _exported("neoteny.nets") if name not in names],
+        "layer": remedies,
         "measure": _measures("neoteny.suite.measures"),
     }
 
@@ -90,6 +93,18 @@ def _agents(package: str) -> Iterator[tuple[str, str]]:
                 isinstance(base, ast.Name) and base.id == "Agent" for base in node.bases
             ):
                 yield node.name, _first_line(node)
+
+
+def _remedies(module: str) -> Lines:
+    """The keys of `REMEDIES`, each with its first field, a line on what it is."""
+    table = _assigned(module, "REMEDIES")
+    assert isinstance(table, ast.Dict)
+    calls = zip(table.keys, table.values, strict=True)
+    return [
+        (ast.literal_eval(key), ast.literal_eval(call.args[0]))
+        for key, call in calls
+        if isinstance(call, ast.Call) and key
+    ]
 
 
 def _measures(module: str) -> Lines:

@@ -2,13 +2,29 @@
 
 - `mlp.MLP`, `convnet.ConvNet` and `actor_critic.ActorCritic`: the networks of the paper's experiments;
 - `dropout.Dropout` and `online_norm.OnlineNorm`: layers whose state and random draws belong to one run, so that a
-  network behaves the same alone and inside a stack.
+  network behaves the same alone and inside a stack;
+- `paired.CReLU`, `paired.DeepFourier`, `aid.AID` and `smooth_leaky`: activation functions with which units keep
+  learning, for any model, and by name in the networks here (`activations.make_activation`).
 """
 
 from neoteny.nets.actor_critic import ActorCritic
+from neoteny.nets.aid import AID
 from neoteny.nets.convnet import ConvNet
 from neoteny.nets.dropout import Dropout
 from neoteny.nets.mlp import MLP
 from neoteny.nets.online_norm import OnlineNorm
+from neoteny.nets.paired import CReLU, DeepFourier
+from neoteny.nets.smooth_leaky import RandomizedSmoothLeaky, SmoothLeaky
 
-__all__ = ["MLP", "ActorCritic", "ConvNet", "Dropout", "OnlineNorm"]
+__all__ = [
+    "AID",
+    "MLP",
+    "ActorCritic",
+    "CReLU",
+    "ConvNet",
+    "DeepFourier",
+    "Dropout",
+    "OnlineNorm",
+    "RandomizedSmoothLeaky",
+    "SmoothLeaky",
+]

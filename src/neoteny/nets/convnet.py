@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from neoteny.draws.initial import Initial
-from neoteny.nets.activations import check_init, kaiming_uniform_
+from neoteny.nets.activations import (
+    check_init,
+    features_per_unit,
+    gain,
+    kaiming_uniform_,
+    make_activation,
+    units_for,
+)
 
 
 class ConvNet(nn.Module):
-    """Three convolutions with max-pooling and three linear layers, ReLU, for images (B, 3, 32, 32).
+    """Three convolutions with pooling and three linear layers for images (B, 3, 32, 32).
 
     =========  ===============================  ====================
     layer      what                             outputs (stride 2)
@@ -32,17 +38,25 @@ class ConvNet(nn.Module):
             and gives the first linear layer 56,448 inputs.
         filters: of the three convolutions.
         units: of each of the two hidden linear layers.
-        init: "default" for torch's own initial distribution, or "kaiming_uniform" (gain sqrt(2), output layer 1, zero
-            biases).
+        init: "default" for torch's own initial distribution, or "kaiming_uniform" (the gain of the activation, output
+            layer 1, zero biases).
+        activation: as for `MLP`; the paper's is "relu". "crelu" doubles the inputs of the next layer; "fourier" has
+            half as many filters and units as are given.
+        normalization: None, or "layer" for a layer norm before each activation; behind a convolution its mean and
+            variance run over channels and positions, with a gain and an offset per channel (`nn.GroupNorm` with one
+            group).
+        pooling: "max" or "average".
 
     Example:
         >>> ConvNet().fc1.in_features
         512
-        >>> ConvNet(filters=(8, 16, 32)).fc1.in_features
-        128
+        >>> ConvNet(filters=(8, 16, 32), activation="crelu").fc1.in_features
+        256
     """
 
     runs_children_in_order: ClassVar[bool] = True
+    fc1: nn.Linear
+    fc2: nn.Linear
 
     def __init__(
         self,
@@ -51,6 +65,9 @@ class ConvNet(nn.Module):
         init: str = "default",
         filters: Sequence[int] = (32, 64, 128),
         units: int = 128,
+        activation: str = "relu",
+        normalization: str | None = None,
+        pooling: str = "max",
     ) -> None:
         if not isinstance(outputs, int) or outputs < 1:
             raise ValueError(f"ConvNet: outputs must be a whole number of at least 1, got {outputs!r}.")
@@ -61,26 +78,39 @@ class ConvNet(nn.Module):
                 "ConvNet: filters must be three whole numbers and units one, each at least 1; got "
                 f"filters={filters!r}, units={units!r}."
             )
+        if normalization not in (None, "layer"):
+            raise ValueError(f'ConvNet: normalization must be None or "layer", got {normalization!r}.')
+        if pooling not in ("max", "average"):
+            raise ValueError(f'ConvNet: pooling must be "max" or "average", got {pooling!r}.')
         check_init(init)
         super().__init__()
+        hidden_gain, copies = gain(activation), features_per_unit(activation)
+        pool = nn.MaxPool2d if pooling == "max" else nn.AvgPool2d
         side, channels = 32, 3
-        for number, (count, kernel) in enumerate(zip(filters, (5, 3, 3), strict=True), start=1):
+        for number, (width, kernel) in enumerate(zip(filters, (5, 3, 3), strict=True), start=1):
+            count = units_for(activation, width)
             self.add_module(f"conv{number}", nn.Conv2d(channels, count, kernel))
-            self.add_module(f"act{number}", nn.ReLU())
-            self.add_module(f"pool{number}", nn.MaxPool2d(2, pool_stride))
-            side, channels = (side - kernel + 1 - 2) // pool_stride + 1, count
+            if normalization == "layer":
+                self.add_module(f"norm{number}", nn.GroupNorm(1, count))
+            self.add_module(f"act{number}", make_activation(activation))
+            self.add_module(f"pool{number}", pool(2, pool_stride))
+            side, channels = (side - kernel + 1 - 2) // pool_stride + 1, count * copies
         self.flatten = nn.Flatten()
-        self.fc1 = nn.Linear(channels * side * side, units)
-        self.act4 = nn.ReLU()
-        self.fc2 = nn.Linear(units, units)
-        self.act5 = nn.ReLU()
-        self.out = nn.Linear(units, outputs)
+        features = channels * side * side
+        for number in (1, 2):
+            count = units_for(activation, units)
+            self.add_module(f"fc{number}", nn.Linear(features, count))
+            if normalization == "layer":
+                self.add_module(f"norm{number + 3}", nn.LayerNorm(count))
+            self.add_module(f"act{number + 3}", make_activation(activation))
+            features = count * copies
+        self.out = nn.Linear(features, outputs)
         # What `attach` and `stack` draw new units from.
         self.initial_distributions: dict[str, Initial] = {}
         if init == "kaiming_uniform":
             for name, layer in self.named_children():
                 if isinstance(layer, (nn.Linear, nn.Conv2d)):
-                    layer_gain = 1.0 if layer is self.out else math.sqrt(2.0)
+                    layer_gain = 1.0 if layer is self.out else hidden_gain
                     self.initial_distributions[name] = kaiming_uniform_(layer, layer_gain)
 
     def forward(self, x: Tensor) -> Tensor:

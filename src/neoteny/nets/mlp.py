@@ -8,7 +8,14 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from neoteny.draws.initial import Initial
-from neoteny.nets.activations import check_init, gain, kaiming_uniform_, make_activation
+from neoteny.nets.activations import (
+    check_init,
+    features_per_unit,
+    gain,
+    kaiming_uniform_,
+    make_activation,
+    units_for,
+)
 from neoteny.nets.dropout import Dropout
 from neoteny.nets.online_norm import OnlineNorm
 
@@ -25,14 +32,16 @@ class MLP(nn.Module):
 
     Args:
         inputs: number of input features.
-        hidden: number of units of each hidden layer.
+        hidden: number of units of each hidden layer; with "fourier" the number of its features, two per unit.
         outputs: number of outputs.
-        activation: "relu", "leaky_relu" (slope 0.01), "tanh", "sigmoid", "elu" or "swish".
+        activation: "relu", "leaky_relu" (slope 0.01), "tanh", "sigmoid", "elu", "swish", "crelu" (doubles the inputs of
+            the next layer), "fourier", "aid", "smooth_leaky" or "randomized_smooth_leaky", with options as in
+            "aid(p=0.99)"; see `neoteny.nets.activations.make_activation`.
         dropout: probability with which a hidden unit's activation is set to zero in training.
-        normalization: None, or "online" for `OnlineNorm` before each activation.
+        normalization: None, "layer" for `nn.LayerNorm` or "online" for `OnlineNorm` before each activation.
         init: "kaiming_uniform"; "lecun_uniform", the same with gain 1 in every layer; or "default" for torch's own
             initial distribution.
-        forward_decay, backward_decay: the decay rates of `OnlineNorm`; without normalisation they have no effect.
+        forward_decay, backward_decay: the decay rates of `OnlineNorm`; without it they have no effect.
         flatten: first make each input one row of numbers, for images (B, channels, height, width).
 
     Example:
@@ -59,21 +68,26 @@ class MLP(nn.Module):
         widths = [inputs, *hidden, outputs]
         if any(not isinstance(width, int) or width < 1 for width in widths):
             raise ValueError(f"MLP: inputs, hidden and outputs must be whole numbers of at least 1, got {widths}.")
-        if normalization not in (None, "online"):
-            raise ValueError(f'MLP: normalization must be None or "online", got {normalization!r}.')
+        if normalization not in (None, "layer", "online"):
+            raise ValueError(f'MLP: normalization must be None, "layer" or "online", got {normalization!r}.')
         check_init(init, ("kaiming_uniform", "lecun_uniform", "default"))
         super().__init__()
         hidden_gain = gain(activation)
         if flatten:
             self.flatten = nn.Flatten()
+        features = inputs
         for number, width in enumerate(hidden, start=1):
-            self.add_module(f"fc{number}", nn.Linear(widths[number - 1], width))
-            if normalization == "online":
-                self.add_module(f"norm{number}", OnlineNorm(width, forward_decay, backward_decay))
+            units = units_for(activation, width)
+            self.add_module(f"fc{number}", nn.Linear(features, units))
+            if normalization == "layer":
+                self.add_module(f"norm{number}", nn.LayerNorm(units))
+            elif normalization == "online":
+                self.add_module(f"norm{number}", OnlineNorm(units, forward_decay, backward_decay))
             self.add_module(f"act{number}", make_activation(activation))
             if dropout != 0.0:
                 self.add_module(f"drop{number}", Dropout(dropout))
-        self.out = nn.Linear(widths[-2], outputs)
+            features = units * features_per_unit(activation)
+        self.out = nn.Linear(features, outputs)
         # What `attach` and `stack` draw new units from.
         self.initial_distributions: dict[str, Initial] = {}
         if init != "default":

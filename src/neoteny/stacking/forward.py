@@ -5,29 +5,34 @@ Before this: the networks' modules; after it: `stack`, which learns from what th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from neoteny.nets.dropout import Dropout
 from neoteny.nets.online_norm import OnlineNorm
+from neoteny.nets.own_draws import OwnDraws
+from neoteny.nets.paired import Paired
+from neoteny.nets.smooth_leaky import SmoothLeaky
 from neoteny.stacking.explain import why_not_stacked
 
 Forward = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
 """Runs all networks at once: (tensors, inputs) -> outputs and the recorded inputs of some modules."""
-ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.GELU, nn.Identity)
-OVER_STACKS = (*ELEMENTWISE, Dropout, OnlineNorm)
-"""Layers whose forward takes (n, B, ...) as well, given stacked tensors of their own."""
+ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.GELU, nn.Identity, SmoothLeaky)
+OVER_STACKS = (*ELEMENTWISE, OwnDraws, OnlineNorm, Paired)
+"""Layers whose forward takes (n, B, ...) as well, given stacked tensors of their own; a pair's axis is counted on."""
 
 
 class ChainForward:
     """A chain of linear layers as batched matrix products, with layers between them that take stacks as they are."""
 
     def __init__(self, template: nn.Module, reads: Mapping[str, Any]) -> None:
-        self._layers = [(name, layer) for name, layer in template.named_modules() if not list(layer.children())]
+        leaves = [(name, layer) for name, layer in template.named_modules() if not list(layer.children())]
+        self._layers = [(name, _behind_runs(layer)) for name, layer in leaves]
         self._own = {name: [key for key, _ in named_tensors(layer)] for name, layer in self._layers}
         self._reads = reads
 
@@ -35,6 +40,9 @@ class ChainForward:
         recorded: dict[str, Tensor] = {}
         value = inputs  # (n, B, features)
         for name, layer in self._layers:
+            if isinstance(layer, nn.LayerNorm):
+                value = _layer_norms(layer, value, tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias"))
+                continue
             if not isinstance(layer, nn.Linear):
                 own = {key: tensors[f"{name}.{key}"] for key in self._own[name]}
                 value = functional_call(layer, own, (value,)) if own else layer(value)
@@ -194,13 +202,36 @@ def runs_in_order(module: nn.Module) -> bool:
 
 
 def is_chain(module: nn.Module) -> bool:
-    """Whether the module is nothing but linear layers and `OVER_STACKS`, one after the other."""
+    """Whether the module is nothing but linear layers, layer norms and `OVER_STACKS`, one after the other."""
     children = [child for _, child in module.named_modules(remove_duplicate=False)]
     if not runs_in_order(module) or len({id(child) for child in children}) < len(children):  # one module in two places
         return False
     return all(
-        is_chain(child) or type(child) is nn.Linear or isinstance(child, OVER_STACKS) for child in module.children()
+        is_chain(child) or type(child) is nn.Linear or _is_row_norm(child) or isinstance(child, OVER_STACKS)
+        for child in module.children()
     )
+
+
+def _is_row_norm(module: nn.Module) -> bool:
+    """Whether a module is a layer norm over the last axis alone."""
+    return type(module) is nn.LayerNorm and len(module.normalized_shape) == 1
+
+
+def _layer_norms(layer: nn.LayerNorm, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """n layer norms at once: x (n, B, ..., F), weight and bias (n, F)."""
+    value = F.layer_norm(x, layer.normalized_shape, eps=layer.eps)
+    shape = (len(x), *[1] * (x.dim() - 2), -1)
+    value = value if weight is None else value * weight.view(shape)
+    return value if bias is None else value + bias.view(shape)
+
+
+def _behind_runs(layer: nn.Module) -> nn.Module:
+    """The layer for values that have the axis of runs in front."""
+    if not isinstance(layer, Paired) or layer.dim < 0:
+        return layer
+    shifted = copy.copy(layer)
+    shifted.dim += 1
+    return shifted
 
 
 def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -13,6 +13,7 @@ import pytest
 from neoteny import experiments, methods, nets
 from neoteny.cli.catalogue import list_experiments, list_things
 from neoteny.methods import Method
+from neoteny.methods.remedies import REMEDIES
 from neoteny.problems import PROBLEMS
 from neoteny.suite.measures import MEASURES
 from neoteny.suite.rl.ppo import PPO
@@ -69,7 +70,7 @@ def test_the_list_has_what_importing_would_find() -> None:
         "problem": PROBLEMS,
         "method": {name: getattr(methods, name) for name in methods.__all__},
         "agent": {"PPO": PPO},
-        "network": {name: getattr(nets, name) for name in nets.__all__},
+        "network": {name: getattr(nets, name) for name in nets.__all__ if name not in REMEDIES},
         "measure": MEASURES,
     }
     things["method"] = {
@@ -81,7 +82,9 @@ def test_the_list_has_what_importing_would_find() -> None:
         kind: [(name, (inspect.getdoc(thing) or "").partition("\n")[0]) for name, thing in named.items()]
         for kind, named in things.items()
     }
+    expected["layer"] = [(name, remedy.what) for name, remedy in REMEDIES.items()]
     assert list_things() == expected
+    assert set(nets.__all__) - set(REMEDIES) == {"ActorCritic", "ConvNet", "MLP"}
     assert all(line for lines in expected.values() for _, line in lines)
 
 

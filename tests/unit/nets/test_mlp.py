@@ -61,7 +61,7 @@ def test_mlp_names_its_layers_in_order() -> None:
         ({"activation": "rleu"}, "got 'rleu'. Did you mean 'relu'?"),
         ({"activation": "rleu", "hidden": []}, "got 'rleu'. Did you mean 'relu'?"),
         ({"dropout": 1.0}, "p must be at least 0 and below 1, got 1.0"),
-        ({"normalization": "batch"}, "normalization must be None or \"online\", got 'batch'"),
+        ({"normalization": "batch"}, 'normalization must be None, "layer" or "online", got \'batch\''),
         ({"init": "lecun"}, "got 'lecun'"),
         ({"hidden": [0]}, "at least 1, got [4, 0, 2]"),
         ({"inputs": 4.0}, "at least 1, got [4.0, 3, 2]"),

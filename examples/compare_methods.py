@@ -1,4 +1,4 @@
-"""Twelve methods against loss of plasticity on a stream of your own, beside plain training and a fresh network per task.
+"""Twelve methods on a stream of your own, beside plain training and a fresh network per task.
 
 The stream is a regression whose target is replaced every 60 updates: the network must learn 60 functions in turn. Plain
 Adam learns each later one worse than the first. All seeds of a method train together in one stack, and every method

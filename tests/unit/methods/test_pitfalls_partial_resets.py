@@ -26,9 +26,8 @@ class TestCalibratedPartialResets:
             plastic.step()
         update(model, optimizer, INPUTS)
         biases = [value.detach().clone() for name, value in model.named_parameters() if "bias" in name]
-        moments = [
-            optimizer.state[each][key].clone() for each in model.parameters() for key in ("exp_avg", "exp_avg_sq")
-        ]
+        state = [optimizer.state[each] for each in model.parameters()]
+        moments = [each[key].clone() for each in state for key in ("exp_avg", "exp_avg_sq")]
         weights = tensors(model)[0].clone()
         plastic.step()
         assert not bool((tensors(model)[0] == weights).any())
@@ -76,7 +75,7 @@ class TestSelectiveWeightReinit:
     def test_clears_the_optimizers_state_of_redrawn_weights_and_of_no_other(self, make: Any) -> None:
         """The authors' class leaves it."""
         model = mlp()
-        options = {"momentum": 0.9} if make is torch.optim.SGD else {}
+        options: dict[str, Any] = {"momentum": 0.9} if make is torch.optim.SGD else {}
         optimizer = make(model.parameters(), lr=1e-2, **options)
         plastic = attach(model, optimizer, SelectiveWeightReinit(3, 0.3), L2Init(1e-3))
         generator = torch.Generator().manual_seed(0)

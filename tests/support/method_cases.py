@@ -43,11 +43,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     "DASH": Example({"rate": 0.3, "floor": 0.3}, off={}),
     "FIRE": Example({"iterations": 5, "period": 9}, off={"period": 0}),
-    "HardReset": Example({"layers": "last", "period": 9}, off={"period": 0}),
+    "HardReset": Example({"layers": "last", "period": 13}, off={"period": 0}),
     "NormalizeAndProject": Example({"presume_norms": True}, off={"period": 10**9}),
     "PlasticityInjection": Example({"at": 9}, off={"at": 0}),
     "SoftShrinkAndPerturb": Example({"rate": 1e-2}, off={"rate": 0.0}),
-    "WarmStartShrinkAndPerturb": Example({"shrink": 0.8, "perturb": 0.2, "period": 9}, off={"period": 0}),
+    "WarmStartShrinkAndPerturb": Example({"shrink": 0.95, "perturb": 0.1, "period": 9}, off={"period": 0}),
     "WeightClipping": Example({"bound": 1.0}, off={"bound": 1e9}),
     "HareAndTortoise": Example({"decay": 0.9, "period": 10}, off={"period": 0}),
     "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
@@ -159,10 +159,10 @@ class Attached:
 
     def load(self, file: io.BytesIO) -> None:
         saved = torch.load(file, weights_only=True)
+        if self.plastic is not None:  # first: it gives the network the structure that it had
+            self.plastic.load_state_dict(saved["plastic"])
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        if self.plastic is not None:
-            self.plastic.load_state_dict(saved["plastic"])
 
 
 def stacked(*chain: Method, members: list[nn.Sequential] | None = None, seeds: list[int] | None = None) -> Any:
@@ -173,6 +173,17 @@ def stacked(*chain: Method, members: list[nn.Sequential] | None = None, seeds: l
     others = [method for method in chain if not method.is_optimizer]
     example = torch.zeros(2, INPUTS, dtype=torch.float64)
     return neoteny.stack(members, *optimizers, *others, example=example, seeds=seeds)
+
+
+def go_together(*chain: str) -> bool:
+    """Whether these methods may be combined; what they say when not is tested for all pairs."""
+    together = [make(name) for name in chain]
+    return not any(one.why_not_with([other for other in together if other is not one]) for one in together)
+
+
+def acts_at_boundaries_alone(name: str) -> bool:
+    """Whether a method needs the data of a new task, so that no update lets it act."""
+    return FOUND[name].needs_boundary_data
 
 
 def per_element(state: Any, shapes: Mapping[str, torch.Size], name: str | None = None) -> Iterator[tuple[str, Tensor]]:

@@ -22,8 +22,8 @@ class FIRE(OccasionalMethod):
     r"""Orthogonalises weight matrices at a task boundary by Newton-Schulz iteration.
 
     \(X = W / \lVert W \rVert_F\), k times \(X \leftarrow \tfrac32 X - \tfrac12 X X^\top X\) (of the transpose where W
-    is wide), then \(W \leftarrow \sqrt{d_\text{out} / d_\text{in}}\,X\). A convolution: each tap (out, in) by itself, the
-    result divided by the number of taps; with groups, each group by itself. The packed projection of
+    is wide), then \(W \leftarrow \sqrt{d_\text{out} / d_\text{in}}\,X\). A convolution: each tap (out, in) by itself,
+    the result divided by the number of taps; with groups, each group by itself. The packed projection of
     `nn.MultiheadAttention` is three matrices; a linear layer that packs several is one. Biases, norms and embeddings
     are kept. The optimizer starts again for all parameters, as the authors rebuild it.
 
@@ -89,9 +89,7 @@ def isometry(weight: Tensor, iterations: int, module: nn.Module, run_axes: int =
     """The weight of a layer, or of n networks (*R, ...), moved towards the nearest isometry."""
     taps = math.prod(weight.shape[run_axes + 2 :])
     groups = int(getattr(module, "groups", 1))
-    split = (
-        weight.detach().flatten(run_axes + 2) if taps > 1 or weight.dim() > run_axes + 2 else weight.detach()[..., None]
-    )
+    split = weight.detach().reshape(*weight.shape[: run_axes + 2], taps)
     split = split.unflatten(run_axes, (groups, -1)).movedim(-1, run_axes + 1)  # (*R, groups, taps, out, in)
     if input_first(module):
         split = split.transpose(-1, -2)

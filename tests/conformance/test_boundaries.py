@@ -129,7 +129,7 @@ class TestAMethodThatActsAtBoundaries:
 
         def normed() -> nn.Sequential:
             torch.manual_seed(0)
-            layers = [nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2)]
+            layers = [nn.Linear(5, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2)]
             return nn.Sequential(*layers).double()
 
         model = normed()

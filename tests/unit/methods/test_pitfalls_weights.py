@@ -27,7 +27,7 @@ from neoteny.methods import (
 from neoteny.methods.plasticity_injection import InjectedHead
 
 
-def network(seed: int = 0) -> nn.Sequential:
+def network(seed: int = 0) -> Any:
     torch.manual_seed(seed)
     layers = [nn.Linear(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 5), nn.LayerNorm(5), nn.ReLU(), nn.Linear(5, 2)]
     return nn.Sequential(*layers)
@@ -124,7 +124,9 @@ class TestNormalizeAndProject:
         assert torch.equal(model[1].bias, torch.full((8,), 1.5))
 
     def test_a_hidden_layer_without_norm_is_told_and_the_output_layer_is_not(self) -> None:
-        bare = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 2))
+        bare: Any = nn.Sequential(
+            nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 2)
+        )
         with pytest.warns(UserWarning, match=r"none is defined behind 0: .*presume_norms=True"):
             attach(bare, NormalizeAndProject())
         for method in (NormalizeAndProject(), NormalizeAndProject(project_output=True)):
@@ -229,7 +231,7 @@ class TestHardReset:
 
     def test_from_scratch_is_a_new_network_with_new_statistics(self) -> None:
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+        model: Any = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
         nn.init.zeros_(model[3].bias)
         optimizer, plastic = attach(model, HardReset.from_scratch(), lr=0.1)
         for seed in range(4):
@@ -237,16 +239,16 @@ class TestHardReset:
         plastic.task_boundary()
         assert torch.equal(model[1].weight, torch.ones(8))
         assert torch.equal(model[1].bias, torch.zeros(8))
-        assert torch.equal(model[1].running_mean, torch.zeros(8))  # pyright: ignore[reportArgumentType]
-        assert torch.equal(model[1].running_var, torch.ones(8))  # pyright: ignore[reportArgumentType]
-        assert int(model[1].num_batches_tracked) == 0  # pyright: ignore[reportArgumentType]
+        assert torch.equal(model[1].running_mean, torch.zeros(8))
+        assert torch.equal(model[1].running_var, torch.ones(8))
+        assert int(model[1].num_batches_tracked) == 0
         assert torch.equal(model[3].bias, torch.zeros(2))  # as it began
         assert len(model[0].bias.unique()) == 8
         assert not optimizer.state
 
     def test_what_is_drawn_follows_the_law_of_the_layer(self) -> None:
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(60, 80), nn.ReLU(), nn.Linear(80, 70))
+        model: Any = nn.Sequential(nn.Linear(60, 80), nn.ReLU(), nn.Linear(80, 70))
         for layer in (model[0], model[2]):
             nn.init.kaiming_normal_(layer.weight)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -350,7 +352,7 @@ class TestPlasticityInjection:
         model = network()
         x = torch.randn(4, 6)
         model(x).sum().backward()
-        before = model[0].weight.grad.clone()  # pyright: ignore[reportOptionalMemberAccess]
+        before = model[0].weight.grad.clone()
         attach(model, PlasticityInjection())[1].task_boundary()
         model.zero_grad()
         model(x).sum().backward()

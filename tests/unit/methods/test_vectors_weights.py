@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,10 +38,10 @@ def update(model: nn.Module, optimizer: torch.optim.Optimizer, plastic: neoteny.
     plastic.step()
 
 
-def layer_with(weight: Sequence[Sequence[float]]) -> nn.Sequential:
+def layer_with(weight: Sequence[Sequence[float]]) -> Any:
     """One linear layer without bias, in float64."""
     values = torch.tensor(weight, dtype=torch.float64)
-    model = nn.Sequential(nn.Linear(values.shape[1], values.shape[0], bias=False)).double()
+    model: Any = nn.Sequential(nn.Linear(values.shape[1], values.shape[0], bias=False)).double()
     with torch.no_grad():
         model[0].weight.copy_(values)
     return model
@@ -71,7 +72,7 @@ def after_dash(average: Sequence[float], floor: float) -> float:
 def clipped_extremes(part: str) -> list[float]:
     """The smallest and the largest weight or bias of a layer with 784 inputs after one update."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(784, 5)).double()
+    model: Any = nn.Sequential(nn.Linear(784, 5)).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(100.0)
@@ -83,7 +84,7 @@ def clipped_extremes(part: str) -> list[float]:
     return [float(once.min()), float(once.max())]
 
 
-def normed(dtype: torch.dtype = torch.float64) -> nn.Sequential:
+def normed(dtype: torch.dtype = torch.float64) -> Any:
     torch.manual_seed(1)
     layers = [nn.Linear(3, 8, bias=False), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.RMSNorm(8)]
     return nn.Sequential(*layers, nn.ReLU(), nn.Linear(8, 2)).to(dtype)
@@ -104,7 +105,7 @@ def change_by_projection() -> float:
     """How much the output moves when weights of three times the norm are projected behind norms (eps of norms: 0)."""
     model = normed()
     for place in (1, 4):
-        model[place].eps = 0.0  # pyright: ignore[reportAttributeAccessIssue]
+        model[place].eps = 0.0
     optimizer, plastic = attached(model, NormalizeAndProject(norms="leave"))
     with torch.no_grad():
         model[0].weight.mul_(3.0)
@@ -114,7 +115,7 @@ def change_by_projection() -> float:
     return float((model(ANY) - before).detach().abs().max())
 
 
-def head_and_body() -> nn.Sequential:
+def head_and_body() -> Any:
     torch.manual_seed(2)
     return nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
 

@@ -27,11 +27,12 @@ from reference import dash, fire, projections
 CHANNELS_LAST = torch.channels_last
 
 
-def images(seed: int = 0, memory_format: torch.memory_format = torch.contiguous_format) -> nn.Sequential:
+def images(seed: int = 0, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
     """conv (3 x 2 taps), norm, conv, flatten, linear: nine columns per channel of the second convolution."""
     torch.manual_seed(seed)
     layers = [nn.Conv2d(2, 4, (3, 2)), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 2), nn.ReLU(), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(27, 2)).double().to(memory_format=memory_format)
+    model: Any = nn.Sequential(*layers, nn.Linear(27, 2)).double()
+    return model.to(memory_format=memory_format)
 
 
 def pictures(seed: int = 0) -> Tensor:
@@ -128,12 +129,12 @@ class TestInAConvolutionalNetwork:
         assert torch.equal(model(pictures()), before)
 
 
-def layer_and_reference(layer: nn.Module) -> tuple[Tensor, Tensor]:
+def layer_and_reference(layer: Any) -> tuple[Tensor, Tensor]:
     """A weight after FIRE by the method, and group by group, tap by tap, by hand: each (out, in) of its group."""
-    model = nn.Sequential(layer).double()
+    model: Any = nn.Sequential(layer).double()
     old = model[0].weight.detach().clone()
     attach(model, FIRE(6))[1].task_boundary()
-    groups: int = layer.groups  # pyright: ignore[reportAssignmentType]
+    groups: int = layer.groups
     expected = old.clone()
     size = len(old) // groups
     for group in range(groups):
@@ -150,14 +151,14 @@ def layer_and_reference(layer: nn.Module) -> tuple[Tensor, Tensor]:
     [nn.Conv1d(6, 4, 3, groups=2), nn.ConvTranspose1d(4, 6, 3, groups=2), nn.ConvTranspose1d(3, 5, 2)],
     ids=["groups", "transposed groups", "transposed"],
 )
-def test_fire_takes_groups_and_transposed_convolutions_as_matrices_from_inputs_to_outputs(layer: nn.Module) -> None:
+def test_fire_takes_groups_and_transposed_convolutions_as_matrices_from_inputs_to_outputs(layer: Any) -> None:
     torch.testing.assert_close(*layer_and_reference(layer), rtol=1e-10, atol=1e-13)
 
 
 def test_the_bound_of_a_transposed_convolution_counts_its_inputs() -> None:
     torch.manual_seed(0)
     layer = nn.ConvTranspose2d(8, 4, 3, groups=2)
-    model = nn.Sequential(layer, nn.Flatten())
+    model: Any = nn.Sequential(layer, nn.Flatten())
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(9.0)

@@ -86,7 +86,7 @@ class TestFreshParameters:
         assert not torch.equal(fresh(view)["body.bias"], fresh(view, 2)["body.bias"])
 
     def test_of_trained_norms_are_one_and_zero(self) -> None:
-        model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+        model: Any = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
         with torch.no_grad():
             model[1].weight.normal_()
             model[1].bias.normal_()
@@ -112,7 +112,7 @@ class TestFreshParameters:
                 torch.testing.assert_close(value[0], alone[name])
 
     def test_a_declaration_for_a_module_holds_for_the_layers_in_it(self) -> None:
-        model = nn.Sequential(nn.Sequential(nn.Linear(60, 50), nn.ReLU()), nn.Linear(50, 40))
+        model: Any = nn.Sequential(nn.Sequential(nn.Linear(60, 50), nn.ReLU()), nn.Linear(50, 40))
         nn.init.normal_(model[0][0].weight, std=0.5)
         view = attached(model, init={"0": neoteny.Initial("normal", scale=0.5)})
         assert float(fresh(view)["0.0.weight"].std()) == pytest.approx(0.5, rel=0.1)

@@ -177,6 +177,7 @@ class Attachment:
         except BaseException:
             self._recorder.remove()
             raise
+        view.on_rewrite = self._watch.listen
         _ATTACHED.setdefault(model, WeakSet()).add(self)
         self._attached = True
 
@@ -298,7 +299,9 @@ class Attachment:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict()`.
 
-        New units are drawn from the saved distributions, where none was declared at attach.
+        New units are drawn from the saved distributions, where none was declared at attach. Where a method has put
+        other modules into the network (`PlasticityInjection`), they are put there now: load the model's and the
+        optimizer's own states after this one.
 
         Raises:
             ValueError: the state is of another model or of other methods; nothing is changed then.

@@ -238,13 +238,21 @@ class StepWatch:
         self._backward = _SawBackward()
         self._unticked = 0
         self._auto = auto
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        self._parameters = [each for group in groups for each in group["params"] if each.requires_grad]
+        self._optimizers = optimizers
         self._handles: list[Any] = [
             *(optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers),
             *(optimizer.register_step_post_hook(self._after_step) for optimizer in optimizers),
-            *(parameter.register_post_accumulate_grad_hook(self._backward) for parameter in self._parameters[-1:]),
         ]
+        self._ears: list[Any] = []
+        self.listen()
+
+    def listen(self) -> None:
+        """Look up the optimizers' parameters: a method may have put others in their place."""
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        self._parameters = [each for group in groups for each in group["params"] if each.requires_grad]
+        for handle in self._ears:
+            handle.remove()
+        self._ears = [each.register_post_accumulate_grad_hook(self._backward) for each in self._parameters[-1:]]
 
     def updated(self) -> bool:
         """Whether an update was made since the last call; False if a gradient scaler skipped it.
@@ -275,7 +283,7 @@ class StepWatch:
 
     def remove(self) -> None:
         """Take the hooks off."""
-        for handle in self._handles:
+        for handle in (*self._handles, *self._ears):
             handle.remove()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:

@@ -198,7 +198,7 @@ class View(ABC):
             ValueError: there are several, or it cannot be told.
         """
         if self._output is None:
-            self._output = find_output_layer(self.structure, [group.group for group in self.groups], self.example)
+            self._output = find_output_layer(self.structure, self.example)
         return self._output
 
     def weights(self) -> dict[str, Tensor]:

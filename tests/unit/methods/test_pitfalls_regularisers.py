@@ -190,7 +190,7 @@ def as_rows(layer: nn.Module, weight: Tensor) -> list[tuple[Any, np.ndarray]]:
         lambda: nn.Conv2d(4, 4, 3, groups=4),
         lambda: nn.ConvTranspose2d(4, 6, 3),
         lambda: nn.ConvTranspose2d(4, 6, 3, groups=2),
-        lambda: nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last),
+        lambda: nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last),  # pyright: ignore[reportCallIssue]
     ],
     ids=["plain", "groups", "depthwise", "transposed", "transposed groups", "channels last"],
 )

@@ -224,5 +224,5 @@ def _push(mean: dict[str, Tensor], place: int, value: Tensor) -> None:
     values, total = mean["values"], mean["sum"]
     total.add_(value - values[..., place])
     values[..., place] = value
-    if place == values.shape[-1] - 1:  # once per window: what rounding left, and what was not finite, goes
+    if place == values.shape[-1] - 1:  # once per window, so that rounding does not add up
         total.copy_(values.sum(-1))

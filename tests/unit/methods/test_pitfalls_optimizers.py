@@ -230,6 +230,18 @@ class TestTRAC:
             run.step(x[0], y[0])
             assert float(run.plastic.state_dict()["states"][0]["sigma"].abs().max()) < 5.0
 
+    def test_what_others_change_after_the_update_is_kept(self) -> None:
+        run = Attached(TRAC())  # with scales of 1e-7 the optimizer itself moves nothing that could be seen
+        batches = stream(6)
+        run.train(batches[:3])
+        with torch.no_grad():
+            for parameter in run.model.parameters():
+                parameter.add_(0.25)
+        moved = run.weights()
+        run.train(batches[3:])
+        for now, then in zip(run.weights(), moved, strict=True):
+            torch.testing.assert_close(now, then, rtol=0, atol=1e-6)
+
     def test_the_start_shares_no_storage_with_the_weights(self) -> None:
         run = Attached(TRAC())
         assert run.plastic is not None

@@ -106,14 +106,11 @@ class Recorder:
         inside = {name for name in self.inputs if is_inside_attention(name, modules)}
         named = dict.fromkeys([*self.inputs, *self.gradients])
         watched = [name for name in named if name in modules and name not in inside]
-        readers = [InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched]
-        self._handles: list[Any] = [
-            modules[name].register_forward_pre_hook(hook, with_kwargs=True)
-            for name, hook in zip(watched, readers, strict=True)
-        ]
-        self._hooks: list[ReadingHook] = [*readers]
+        readers = {name: InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched}
+        after: list[tuple[str, SequenceHook | AttentionHook]] = []  # of these modules, what they return is read
         for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
             kept = {source.rpartition(".")[2]: self.inputs[source] for source in sources}
+<<<<<<< HEAD
             hook = SequenceHook(model, kept)
             self._hooks.append(hook)
             self._handles.append(modules[name].register_forward_hook(hook, with_kwargs=True))
@@ -125,8 +122,18 @@ class Recorder:
             hook = NetworkHook(model, self.calls)
             self._hooks.append(hook)
             self._handles.append(model.register_forward_pre_hook(hook, with_kwargs=True))
+=======
+            after.append((name, SequenceHook(model, kept)))
+        after += [(name.rpartition(".")[0], AttentionHook(model, self.inputs[name])) for name in inside]
+>>>>>>> weights
         self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
-        self._handles += [modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()]
+        self._hooks: list[ReadingHook] = [*readers.values(), *(hook for _, hook in after)]
+        # All hooks are made before the first is put on, so that a failure leaves none behind.
+        self._handles: list[Any] = [
+            *(modules[name].register_forward_pre_hook(hook, with_kwargs=True) for name, hook in readers.items()),
+            *(modules[name].register_forward_hook(hook, with_kwargs=True) for name, hook in after),
+            *(modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()),
+        ]
 
     def clear(self) -> None:
         """Forget what was kept."""
@@ -239,12 +246,12 @@ class StepWatch:
         self._unticked = 0
         self._auto = auto
         self._optimizers = optimizers
+        self._ears: list[Any] = []
+        self.listen()  # first: a failure in it leaves no other hook behind
         self._handles: list[Any] = [
             *(optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers),
             *(optimizer.register_step_post_hook(self._after_step) for optimizer in optimizers),
         ]
-        self._ears: list[Any] = []
-        self.listen()
 
     def listen(self) -> None:
         """Look up the optimizers' parameters: a method may have put others in their place."""

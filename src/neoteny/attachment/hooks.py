@@ -110,29 +110,17 @@ class Recorder:
         after: list[tuple[str, SequenceHook | AttentionHook]] = []  # of these modules, what they return is read
         for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
             kept = {source.rpartition(".")[2]: self.inputs[source] for source in sources}
-<<<<<<< HEAD
-            hook = SequenceHook(model, kept)
-            self._hooks.append(hook)
-            self._handles.append(modules[name].register_forward_hook(hook, with_kwargs=True))
-        for name in inside:
-            hook = AttentionHook(model, self.inputs[name])
-            self._hooks.append(hook)
-            self._handles.append(modules[name.rpartition(".")[0]].register_forward_hook(hook, with_kwargs=True))
-        if calls:
-            hook = NetworkHook(model, self.calls)
-            self._hooks.append(hook)
-            self._handles.append(model.register_forward_pre_hook(hook, with_kwargs=True))
-=======
             after.append((name, SequenceHook(model, kept)))
         after += [(name.rpartition(".")[0], AttentionHook(model, self.inputs[name])) for name in inside]
->>>>>>> weights
+        network = [NetworkHook(model, self.calls)] if calls else []
         self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
-        self._hooks: list[ReadingHook] = [*readers.values(), *(hook for _, hook in after)]
+        self._hooks: list[ReadingHook] = [*readers.values(), *(hook for _, hook in after), *network]
         # All hooks are made before the first is put on, so that a failure leaves none behind.
         self._handles: list[Any] = [
             *(modules[name].register_forward_pre_hook(hook, with_kwargs=True) for name, hook in readers.items()),
             *(modules[name].register_forward_hook(hook, with_kwargs=True) for name, hook in after),
             *(modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()),
+            *(model.register_forward_pre_hook(hook, with_kwargs=True) for hook in network),
         ]
 
     def clear(self) -> None:

@@ -307,7 +307,7 @@ class Attachment:
             ValueError: the state is of another model or of other methods; nothing is changed then.
         """
         mine = {key: value for key, value in self.state_dict().items() if key != "laws"}  # earlier versions have none
-        check_saved(state, mine)
+        check_saved(state, mine, self.methods)
         laws = unit_laws.restored(self.view.laws, state.get("laws", {}))
         self._chain.rebuild(state)
         check_shapes(state, self.state_dict())

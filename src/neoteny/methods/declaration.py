@@ -37,15 +37,54 @@ class Replacement:
 
 
 @dataclass(frozen=True)
+class UtilityStep:
+    """An update that spares useful weights; the arguments of `UPGD`, which see. The average is its first moment."""
+
+    decay_rate: float
+    noise_std: Number
+    weight_decay: Number
+    factor: float
+    scale: str
+    protect: bool
+
+
+@dataclass(frozen=True)
+class PeriodicReset:
+    """Units are reset every `period` updates if a score of theirs is at most `threshold`.
+
+    Attributes:
+        score: "activity" (the mean of |h|) over the layer's mean of it; see `ReDo`.
+        period, threshold: see there.
+    """
+
+    score: str
+    period: int
+    threshold: Number
+
+
+@dataclass(frozen=True)
+class SlowCopy:
+    """A running average of all weights, copied back every `period` updates (0: never); see `HareAndTortoise`."""
+
+    decay: Number
+    period: int
+
+
+@dataclass(frozen=True)
 class KernelTerms:
     """A method's part of one update, in the terms that kernels compute; what is left out, the method does not do.
 
     Attributes:
-        optimizer: the rule of the update, "sgd", "momentum" or "adam"; "" for a method that is not the optimizer.
+        optimizer: the rule of the update, "sgd", "momentum", "adam" or "upgd"; "" for a method that is not the
+            optimizer.
         step_size, momentum, betas, eps: of the optimizer.
+        utility_step: of "upgd".
         l2: strength of an L2 term that joins the gradients before the update.
+        anchor: strength of a pull to the initial weights that joins the gradients, but for those of norms.
         noise_std: standard deviation of the noise that is added to every weight after the update.
         replacement: how units are replaced after the update.
+        reset: which units are reset after the update.
+        slow: the running average that is kept after the update.
     """
 
     optimizer: str = ""
@@ -56,6 +95,15 @@ class KernelTerms:
     l2: Number | None = None
     noise_std: Number | None = None
     replacement: Replacement | None = None
+    utility_step: UtilityStep | None = None
+    anchor: Number | None = None
+    reset: PeriodicReset | None = None
+    slow: SlowCopy | None = None
+
+    @property
+    def acts_after(self) -> bool:
+        """Whether it does something after the update."""
+        return any(each is not None for each in (self.noise_std, self.replacement, self.reset, self.slow))
 
 
 @dataclass(frozen=True)
@@ -63,16 +111,20 @@ class KernelState:
     """Where a method's state lies, so that a kernel can copy it out and back.
 
     Attributes:
-        moments: tensors by parameter: the velocity, or Adam's first and second moments.
+        moments: tensors by parameter that are zero for a new element: the velocity, Adam's first and second moments.
+        copies: tensors by parameter that are the new element itself: initial weights, slow weights.
         clock: the dict whose entry "step" is the number of updates; None if the method does not count them.
         resets: the reset steps of rows and columns by parameter (see `ElementSteps`); None if none are kept.
         units: a group's statistics and schedule by its name (see `ContinualBackprop.init`).
+        counts: the dict of a group by its name whose entry "replaced" says how many of its units were reset.
     """
 
-    moments: tuple[Mapping[str, Tensor], ...] = ()
+    moments: tuple[dict[str, Tensor], ...] = ()
+    copies: Mapping[str, Tensor] = field(default_factory=dict)
     clock: dict[str, Any] | None = None
     resets: dict[str, Any] | None = None
     units: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    counts: Mapping[str, dict[str, Tensor]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import Region
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms
 from neoteny.methods.method import Method, State, check_number, slot
 from neoteny.units.view import View
 
@@ -65,6 +66,14 @@ class L2Init(Method):
         """The new value of a reset element is its initial value."""
         if region.name in state["parameters"]:
             region.copy(view.tensor(region.name), state["parameters"][region.name])
+
+    def kernel_terms(self) -> KernelTerms:
+        """The pull to the initial weights."""
+        return KernelTerms(anchor=self.strength)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The initial weights."""
+        return KernelState(copies=state["parameters"])
 
 
 def _anchor(state: State, name: str, parameter: Tensor) -> Tensor:

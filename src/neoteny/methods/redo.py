@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, PeriodicReset
 from neoteny.methods.method import State, check_number
 from neoteny.methods.unit_method import UnitMethod, mean_activity
 from neoteny.units.view import LiveGroup, Reader, View
@@ -60,6 +61,14 @@ class ReDo(UnitMethod):
         """Units whose score is at most the threshold."""
         activity = mean_activity(view, reader)
         return dormant_scores(activity) <= view.per_run(self.threshold, activity, axes=1)
+
+    def kernel_terms(self) -> KernelTerms:
+        """Resets of units with little activity."""
+        return KernelTerms(reset=PeriodicReset("activity", self.period, self.threshold))
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The number of updates, and counts of reset units."""
+        return KernelState(clock=state, counts=state["groups"])
 
 
 def dormant_scores(activity: Tensor) -> Tensor:

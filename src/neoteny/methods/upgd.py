@@ -11,6 +11,7 @@ from torch import Tensor
 from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, UtilityStep
 from neoteny.methods.method import Method, State, check_choice, check_flag, check_number, slot
 from neoteny.methods.weight_noise import add_noise
 from neoteny.units.view import View
@@ -110,6 +111,17 @@ class UPGD(Method):
             average = state["parameters"][region.name]
             region.write(average, 0.0)
             ElementSteps.record(state["resets"].setdefault(region.name, {}), average, region, state["step"])
+
+    def kernel_terms(self) -> KernelTerms:
+        """An update that spares useful weights."""
+        how = UtilityStep(
+            self.decay_rate, self.noise_std, self.weight_decay, self.factor, self.scale, self.protect
+        )
+        return KernelTerms(optimizer="upgd", step_size=self.step_size, utility_step=how)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The averages, the number of updates, and the reset steps."""
+        return KernelState(moments=(state["parameters"],), clock=state, resets=state["resets"])
 
     def _update(self, view: View, name: str, parameter: Tensor, changeable: Tensor, step: int) -> None:
         gradient = view.gradient(name)

@@ -1,0 +1,237 @@
+"""Compiled resets of units: measured, chosen, taken out of the next layer, drawn again.
+
+The same arithmetic as `methods.continual_backprop`, `methods.redo` and `units.reset`, for units that give one feature or,
+with CReLU, two: feature c * units + j of a layer belongs to unit j.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neoteny.backends.kernel.cpu.units import choose, sum_matrix
+from neoteny.draws.philox import compiled, philox, uniform
+from neoteny.jit import compiler
+from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
+
+_ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(k) for k in range(5))
+_EPSILON = 1e-9  # of `methods.redo`
+_found = compiler(cache=False, exact=True)
+assert _found is not None
+exactly = _found
+
+
+@exactly
+def count_due(born, run, unit, units, rate, threshold, by_layer, step, accumulator, layer):  # pragma: no cover
+    """Units to replace at this update, as `units.schedule` counts them; moves the accumulator on."""
+    eligible = 0
+    for j in range(units):
+        eligible += np.int64(step) - born[run, unit + j] > threshold
+    many = eligible
+    if by_layer:
+        many = np.int64(units) if eligible > 0 else 0
+    due = accumulator[run, layer] + rate * many
+    whole = np.floor(due) if due >= 1.0 else 0.0
+    accumulator[run, layer] = due - whole
+    return min(np.int64(whole), eligible)
+
+
+@compiled
+def measure_layer(
+    run, layer, shape, options, state, work, decay, incoming, outgoing, largest, one
+):  # pragma: no cover - compiled
+    """One tick of the running means and the utility of a layer's units."""
+    terms, batch, copies = options.utility, np.uint64(options.batch), np.uint64(options.copies)
+    n, unit, zero, h = shape.outputs[layer], shape.unit[layer], one - one, work.h
+    share = work.typed[3]
+    half = share / np.float64(copies)
+    mean, power, running = state.mean_activation, state.decay_power, state.utility
+    for j in range(n):
+        total = zero
+        for c in range(copies):
+            part = zero
+            for b in range(batch):
+                part += h[layer * batch + b, c * n + j]
+            total += part
+            if state.column_means.size > 0:
+                kept = state.column_means[c, run, unit + j]
+                state.column_means[c, run, unit + j] = kept + (one - decay) * (part * share - kept)
+        x, m = total * half, mean[run, unit + j]
+        if abs(x) <= largest:
+            power[run, unit + j] *= decay
+            mean[run, unit + j] = m + (one - decay) * (x - m)
+    if terms & RANDOM:
+        return
+    for j in range(n):
+        centre = zero
+        if terms & CENTRED:
+            centre = mean[run, unit + j] / (one - power[run, unit + j])
+        instant = zero
+        for c in range(copies):
+            value = one
+            f = c * n + j
+            if terms & ACTIVITY:
+                value = zero
+                for b in range(batch):
+                    value += abs(h[layer * batch + b, f] - centre)
+                value *= share
+            if terms & OUTGOING:
+                value *= outgoing[layer, f] * work.inverse[layer + _ONE]
+            instant += value
+        if copies > _ONE:
+            instant *= 0.5
+        if terms & INCOMING:
+            size = incoming[layer, j] / np.float64(shape.inputs[layer])
+            instant = zero if size == zero else instant / size
+        u = running[run, unit + j]
+        if abs(instant) <= largest:
+            running[run, unit + j] = u + (one - decay) * (instant - u)
+
+
+@compiled
+def write(k, value, p, first, second, anchor, slow):  # pragma: no cover - compiled
+    """A new element: no moments, and it is its own initial and slow value."""
+    p[k] = value
+    if first.size > 0:
+        first[k] = 0.0
+    if second.size > 0:
+        second[k] = 0.0
+    if anchor.size > 0:
+        anchor[k] = value
+    if slow.size > 0:
+        slow[k] = value
+
+
+@compiled
+def cut(run, layer, j, shape, options, state, p, first, second, anchor, slow, compensates, tiny, one):  # pragma: no cover
+    """Take unit j of a layer out of the next one; with `compensates` that one's bias gets the unit's mean share."""
+    after, n, unit = layer + _ONE, shape.outputs[layer], shape.unit[layer]
+    stride = shape.stride[after]
+    for c in range(np.uint64(options.copies)):
+        row = shape.weight[after] + (c * n + j) * stride
+        if compensates:
+            seen = state.mean_activation[run, unit + j]
+            if state.column_means.size > 0:
+                seen = state.column_means[c, run, unit + j]
+            seen = seen / max(one - state.decay_power[run, unit + j], tiny)
+            for k in range(shape.outputs[after]):
+                p[shape.bias[after] + k] += p[row + k] * seen
+        for k in range(shape.outputs[after]):
+            write(row + k, one - one, p, first, second, anchor, slow)
+
+
+@compiled
+def draw(
+    run, layer, j, shape, options, state, p, first, second, anchor, slow, power1, power2, step, seed, born, one
+):  # pragma: no cover - compiled
+    """Give unit j of a layer new incoming weights, a zero bias, a new norm, and no past; `born`: for its age."""
+    inputs, stride = shape.inputs[layer], shape.stride[layer]
+    for block in range((inputs + _THREE) // _FOUR):
+        words = philox(seed, j, step, shape.purposes[0, layer], block)
+        for k in range(4):
+            i = block * _FOUR + np.uint64(k)
+            if i < inputs:
+                new = one * ((uniform(words[k]) * 2.0 - 1.0) * shape.bounds[layer])
+                write(shape.weight[layer] + i * stride + j, new, p, first, second, anchor, slow)
+    write(shape.bias[layer] + j, one - one, p, first, second, anchor, slow)
+    if options.norm:
+        write(shape.gain[layer] + j, one, p, first, second, anchor, slow)
+        write(shape.offset[layer] + j, one - one, p, first, second, anchor, slow)
+    unit = shape.unit[layer] + j
+    state.since[run, unit] = np.int64(step)
+    by_output, by_input = _TWO * layer + _ONE, _TWO * (layer + _ONE)
+    power1[by_output, j] = power2[by_output, j] = 1.0
+    for c in range(np.uint64(options.copies)):
+        f = c * shape.outputs[layer] + j
+        power1[by_input, f] = power2[by_input, f] = 1.0
+    if state.born.size > 0:
+        state.mean_activation[run, unit] = state.utility[run, unit] = one - one
+        state.decay_power[run, unit] = one
+        state.born[run, unit] = born
+        if state.column_means.size > 0:
+            state.column_means[0, run, unit] = state.column_means[1, run, unit] = one - one
+
+
+@compiled
+def replace(
+    run, shape, options, state, numbers, work, p, first, second, anchor, slow, power1, power2, step, seed, largest, tiny,
+    one,
+):  # pragma: no cover - compiled  # fmt: skip
+    """One tick of continual backpropagation: all groups are measured and chosen before any unit is rewritten."""
+    hidden = np.uint64(len(shape.inputs)) - _ONE
+    incoming, outgoing, places, chosen = work.incoming, work.outgoing, work.places, work.chosen
+    if options.utility & (INCOMING | OUTGOING):
+        for layer in range(hidden + _ONE):
+            sum_matrix(
+                p, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing
+            )  # fmt: skip
+    for layer in range(hidden):
+        measure_layer(run, layer, shape, options, state, work, work.typed[4], incoming, outgoing, largest, one)
+    threshold = np.int64(numbers.maturity_threshold[run])
+    places[0] = 0
+    for layer in range(hidden):
+        due = count_due(
+            state.born, run, shape.unit[layer], shape.outputs[layer], numbers.replacement_rate[run], threshold,
+            options.count_layer, step, state.accumulator, layer,
+        )  # fmt: skip
+        places[layer + _ONE] = places[layer] + due
+        if due > 0:
+            choose(
+                options.utility, shape.unit[layer], shape.outputs[layer], state.utility, state.decay_power, state.born,
+                run, due, threshold, step, seed, shape.purposes[1, layer], largest, work.score, work.draws, chosen,
+                np.uint64(places[layer]), one,
+            )  # fmt: skip
+    if places[hidden] == 0:
+        return
+    for layer in range(hidden):
+        for c in range(places[layer], places[layer + _ONE]):
+            cut(
+                run, layer, chosen[np.uint64(c)], shape, options, state, p, first, second, anchor, slow,
+                options.compensate, tiny, one,
+            )  # fmt: skip
+    for layer in range(hidden):
+        for c in range(places[layer], places[layer + _ONE]):
+            draw(
+                run, layer, chosen[np.uint64(c)], shape, options, state, p, first, second, anchor, slow, power1, power2,
+                step, seed, np.int64(step), one,
+            )  # fmt: skip
+            state.replaced[run, layer] += 1
+
+
+@compiled
+def reset_silent(
+    run, shape, options, state, threshold, work, p, first, second, anchor, slow, power1, power2, step, seed, born, tiny,
+    one,
+):  # pragma: no cover - compiled  # fmt: skip
+    """Reset units of little activity: all are chosen before any is rewritten, then the last layer comes first."""
+    hidden, batch, copies = np.uint64(len(shape.inputs)) - _ONE, np.uint64(options.batch), np.uint64(options.copies)
+    places, chosen, activity = work.places, work.chosen, work.draws
+    places[0] = 0
+    for layer in range(hidden):
+        n, whole = shape.outputs[layer], 0.0
+        for j in range(n):
+            total = 0.0
+            for c in range(copies):
+                for b in range(batch):
+                    total += abs(np.float64(work.h[layer * batch + b, c * n + j]))
+            activity[j] = total / np.float64(batch * copies)
+            whole += activity[j]
+        middle = whole / np.float64(n) + _EPSILON
+        number = places[layer]
+        for j in range(n):
+            if activity[j] / middle <= threshold:
+                chosen[np.uint64(number)] = j
+                number += 1
+        places[layer + _ONE] = number
+    for backwards in range(hidden):
+        layer = hidden - _ONE - backwards
+        for half in range(2):
+            for c in range(places[layer], places[layer + _ONE]):
+                j = chosen[np.uint64(c)]
+                if half == 0:
+                    cut(run, layer, j, shape, options, state, p, first, second, anchor, slow, False, tiny, one)
+                else:
+                    draw(
+                        run, layer, j, shape, options, state, p, first, second, anchor, slow, power1, power2, step,
+                        seed, born, one,
+                    )  # fmt: skip
+                    state.reset[run, layer] += 1

@@ -114,9 +114,7 @@ class UPGD(Method):
 
     def kernel_terms(self) -> KernelTerms:
         """An update that spares useful weights."""
-        how = UtilityStep(
-            self.decay_rate, self.noise_std, self.weight_decay, self.factor, self.scale, self.protect
-        )
+        how = UtilityStep(self.decay_rate, self.noise_std, self.weight_decay, self.factor, self.scale, self.protect)
         return KernelTerms(optimizer="upgd", step_size=self.step_size, utility_step=how)
 
     def kernel_state(self, state: State) -> KernelState:

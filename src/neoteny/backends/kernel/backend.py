@@ -90,7 +90,9 @@ class BlockBackend(ABC):
             )
         most = examples.table.target.max(initial=0.0)
         if self._loss == "cross_entropy" and most >= self._widths[-1]:
-            raise ValueError(f"KernelBackend: there is a class {most:g}, but the network has {self._widths[-1]} outputs.")
+            raise ValueError(
+                f"KernelBackend: there is a class {most:g}, but the network has {self._widths[-1]} outputs."
+            )
         self._plan, self._examples = plan, examples
         return plan
 

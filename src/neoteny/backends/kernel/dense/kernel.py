@@ -37,6 +37,7 @@ from neoteny.units import utilities
 class Flags(NamedTuple):
     """`terms.DenseOptions` as numbers; see there."""
 
+    width: int
     copies: int
     activation: int
     slope: float
@@ -78,7 +79,7 @@ class DenseBackend(BlockBackend):
         self._packed = DensePacked(options, stack, bounds)
         self._numbers = dense_numbers_of(stack.methods, len(self._seeds))
         self._flags = Flags(**{name: getattr(options, name) for name in Flags._fields})
-        self._after = np.array(options.after, dtype=np.int64)
+        self._acts = np.array(options.acts, dtype=np.int64)
         self._one = np.ones(1, dtype=self._packed.state.parameters.dtype)
         self.read()
 
@@ -91,7 +92,7 @@ class DenseBackend(BlockBackend):
             )
         runs, inputs, train = len(self._seeds), inputs_of(examples), _train_runs()
         total, broken = np.zeros(runs), np.full(runs, -1, dtype=np.int64)
-        given = (packed.shape, self._flags, self._after, packed.state, self._numbers, inputs, packed.step)
+        given = (packed.shape, self._flags, self._acts, packed.state, self._numbers, inputs, packed.step)
 
         def work(run: int) -> None:
             torch.set_flush_denormal(True)  # set per thread; numbers below 1e-38 slow Adam down
@@ -132,13 +133,13 @@ def _train_runs() -> Callable[..., None]:
 
     @compile_
     def train_runs(
-        first_run, last_run, shape, options, after, state, numbers, inputs, step, start, stop, total, broken, unit_value
+        first_run, last_run, shape, options, acts, state, numbers, inputs, step, start, stop, total, broken, unit_value
     ):  # pragma: no cover - compiled
         if fingerprint == "":
             return
         for run_number in range(first_run, last_run):
             train_run(
-                run_number, shape, options, after, state, numbers, inputs, step, start, stop, total, broken, unit_value
+                run_number, shape, options, acts, state, numbers, inputs, step, start, stop, total, broken, unit_value
             )
 
     return train_runs

@@ -14,13 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.backends.kernel.dense.terms import ADAM, MOMENTUM, REPLACE, SGD, DenseOptions
+from neoteny.backends.kernel.dense.terms import ADAM, MOMENTUM, PAD, REPLACE, SGD, DenseOptions
 from neoteny.draws.rng import purpose_code
 from neoteny.methods.declaration import KernelState, KernelTerms, kernel_terms_of
 from neoteny.stacking.stack import Stack
 
-PAD = 8
-"""Columns of a weight matrix are padded to a multiple of this with zeros, which stay zero."""
 _STATISTICS = ("mean_activation", "utility", "decay_power", "born")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from neoteny.backends.kernel.cpu.layers import exponential
 from neoteny.draws.philox import add_noise_to_matrix, add_noise_to_vector, compiled
 
-_ZERO, _ONE, _TWO, _FOUR = (np.uint64(k) for k in (0, 1, 2, 4))
+_ZERO, _ONE, _TWO, _THREE = (np.uint64(k) for k in range(4))
 
 
 @compiled
@@ -57,7 +57,7 @@ def start_powers(since, unit, shape, options, step, power1, power2):  # pragma: 
 
 
 @compiled
-def advance_powers(shape, options, power1, power2, scale1, scale2):  # pragma: no cover - compiled
+def advance_powers(options, power1, power2, scale1, scale2):  # pragma: no cover - compiled
     """One update later: scale1 = 1 / (1 - power1), scale2 = 1 / sqrt(1 - power2)."""
     for side in range(power1.shape[0]):
         for j in range(power1.shape[1]):
@@ -68,8 +68,27 @@ def advance_powers(shape, options, power1, power2, scale1, scale2):  # pragma: n
 
 
 @compiled
+def _rows(shape, options, layer):  # pragma: no cover - compiled
+    """Rows of a layer: those of its matrix, then its bias and, with a norm, gain and offset."""
+    return shape.inputs[layer] + (_THREE if options.norm and layer < np.uint64(len(shape.inputs)) - _ONE else _ONE)
+
+
+@compiled
 def adam(
-    p, grad, first, second, shape, options, step_size, one_minus_beta1, one_minus_beta2, beta2, eps, scale1, scale2
+    p,
+    grad,
+    first,
+    second,
+    shape,
+    options,
+    step_size,
+    one_minus_beta1,
+    one_minus_beta2,
+    beta2,
+    eps,
+    scale1,
+    scale2,
+    zero,
 ):  # pragma: no cover - compiled
     """Adam with a step count for every weight: that of the younger of the two units that it joins."""
     for k in range(p.size):
@@ -78,99 +97,61 @@ def adam(
         second[k] = beta2 * second[k] + one_minus_beta2 * gradient * gradient
     for layer in range(np.uint64(len(shape.inputs))):
         stride, by_input, by_output = shape.stride[layer], _TWO * layer, _TWO * layer + _ONE
-        for i in range(shape.inputs[layer]):
-            row = shape.weight[layer] + i * stride
-            of_row, root_of_row = scale1[by_input, i], scale2[by_input, i]
+        for i in range(_rows(shape, options, layer)):
+            row, matrix = shape.weight[layer] + i * stride, i < shape.inputs[layer]
+            of_row, root_of_row = (scale1[by_input, i], scale2[by_input, i]) if matrix else (zero, zero)
             for j in range(stride):
                 size = max(of_row, scale1[by_output, j]) * step_size
                 root = math.sqrt(second[row + j]) * max(root_of_row, scale2[by_output, j])
                 p[row + j] -= size * first[row + j] / (root + eps)
-        for part in range(_vectors(options, layer, shape)):
-            at = shape.bias[layer] + np.uint64(part) * stride
-            for j in range(stride):
-                root = math.sqrt(second[at + j]) * scale2[by_output, j]
-                p[at + j] -= step_size * scale1[by_output, j] * first[at + j] / (root + eps)
-
-
-@compiled
-def _vectors(options, layer, shape):  # pragma: no cover - compiled
-    """Vectors behind the matrix of a layer: bias, gain, offset."""
-    return 3 if options.norm and layer < np.uint64(len(shape.inputs)) - _ONE else 1
 
 
 @compiled
 def spare_useful(
-    p, grad, average, noise, shape, options, step_size, one_minus_decay, keep, factor, tiny, scale1, length, one
+    p, grad, average, noise, shape, options, step_size, one_minus_decay, keep, tiny, scale1, length, one
 ):  # pragma: no cover - compiled
-    """UPGD's update; `noise` is drawn, `keep` is what weight decay leaves, `length` a work row."""
+    """UPGD's update; `noise` is drawn, `keep` is what weight decay leaves, `length` a work row.
+
+    Two passes over the layers: the first finds the largest utility.
+    """
+    zero = one - one
     for k in range(p.size):
         average[k] += one_minus_decay * (-grad[k] * p[k] - average[k])
-    largest = one - one
-    if options.scale == 1:
-        for k in range(p.size):
-            largest = max(largest, average[k])
-    elif options.scale == 0:
+    largest, inverse = zero, one
+    for moves in range(2):
         for layer in range(np.uint64(len(shape.inputs))):
-            largest = max(largest, _largest(average, shape, options, layer, scale1, one))
-    for layer in range(np.uint64(len(shape.inputs))):
-        stride, by_input, by_output = shape.stride[layer], _TWO * layer, _TWO * layer + _ONE
-        if options.scale == 2:
-            length[:stride] = one - one
-            for i in range(shape.inputs[layer]):
-                row = shape.weight[layer] + i * stride
+            inputs, stride = shape.inputs[layer], shape.stride[layer]
+            by_input, by_output = _TWO * layer, _TWO * layer + _ONE
+            length[:stride] = zero
+            for i in range(_rows(shape, options, layer) if moves == 0 or options.scale == 2 else _ZERO):
+                row, of_row = shape.weight[layer] + i * stride, scale1[by_input, i] if i < inputs else zero
                 for j in range(stride):
-                    utility = average[row + j] * max(scale1[by_input, i], scale1[by_output, j])
+                    utility = average[row + j]
+                    largest = max(
+                        largest, utility if options.scale == 1 else utility * max(of_row, scale1[by_output, j])
+                    )
+                for j in range(stride if i < inputs else _ZERO):
+                    utility = average[row + j] * max(of_row, scale1[by_output, j])
                     length[j] += utility * utility
+            if moves == 0:
+                continue
+            inverse = one / max(largest, tiny)
             for j in range(stride):
-                length[j] = math.sqrt(length[j])
-        else:
-            length[:stride] = largest
-        for j in range(stride):
-            length[j] = one / max(length[j], tiny)
-        for i in range(shape.inputs[layer]):
-            row = shape.weight[layer] + i * stride
-            of_row = scale1[by_input, i]
-            for j in range(stride):
-                utility = average[row + j] * max(of_row, scale1[by_output, j])
-                _move(p, grad, noise, row + j, utility * length[j], options.protect, step_size, keep, factor, one)
-        for part in range(_vectors(options, layer, shape)):
-            at = shape.bias[layer] + np.uint64(part) * stride
-            if options.scale == 2:
-                square = one - one
+                length[j] = one / max(math.sqrt(length[j]), tiny) if options.scale == 2 else inverse
+            for i in range(_rows(shape, options, layer)):
+                row, of_row = shape.weight[layer] + i * stride, scale1[by_input, i] if i < inputs else zero
+                if options.scale == 2 and i >= inputs:  # a vector is one row
+                    square = zero
+                    for j in range(stride):
+                        utility = average[row + j] * scale1[by_output, j]
+                        square += utility * utility
+                    length[:stride] = one / max(math.sqrt(square), tiny)
                 for j in range(stride):
-                    utility = average[at + j] * scale1[by_output, j]
-                    square += utility * utility
-                length[:stride] = one / max(math.sqrt(square), tiny)
-            for j in range(stride):
-                utility = average[at + j] * scale1[by_output, j]
-                _move(p, grad, noise, at + j, utility * length[j], options.protect, step_size, keep, factor, one)
-
-
-@compiled
-def _largest(average, shape, options, layer, scale1, one):  # pragma: no cover - compiled
-    """The largest corrected average of a layer, at least 0."""
-    stride, by_input, by_output = shape.stride[layer], _TWO * layer, _TWO * layer + _ONE
-    largest = one - one
-    for i in range(shape.inputs[layer]):
-        row = shape.weight[layer] + i * stride
-        of_row = scale1[by_input, i]
-        for j in range(stride):
-            largest = max(largest, average[row + j] * max(of_row, scale1[by_output, j]))
-    for part in range(_vectors(options, layer, shape)):
-        at = shape.bias[layer] + np.uint64(part) * stride
-        for j in range(stride):
-            largest = max(largest, average[at + j] * scale1[by_output, j])
-    return largest
-
-
-@compiled
-def _move(p, grad, noise, k, utility, protect, step_size, keep, factor, one):  # pragma: no cover - compiled
-    changeable = one / (one + exponential(utility, p.itemsize == 8))
-    if protect:
-        direction = (grad[k] + noise[k]) * changeable
-    else:
-        direction = grad[k] + noise[k] * changeable
-    p[k] = p[k] * keep - direction * (step_size * factor)
+                    utility = average[row + j] * max(of_row, scale1[by_output, j]) * length[j]
+                    changeable = one / (one + exponential(utility, p.itemsize == 8))
+                    gradient, shake = grad[row + j], noise[row + j]
+                    direction = (gradient + shake) * changeable if options.protect else gradient + shake * changeable
+                    p[row + j] = p[row + j] * keep - direction * step_size
 
 
 @compiled
@@ -182,10 +163,10 @@ def perturb(p, shape, options, first_purpose, seed, step, std, one, words):  # p
             p, shape.weight[layer], shape.inputs[layer], outputs, stride, seed, step,
             shape.purposes[first_purpose, layer], std, one, words,
         )  # fmt: skip
-        for part in range(_vectors(options, layer, shape)):
+        for part in range(_rows(shape, options, layer) - shape.inputs[layer]):
             add_noise_to_vector(
-                p, shape.bias[layer] + np.uint64(part) * stride, outputs, seed, step,
-                shape.purposes[first_purpose + 1 + part, layer], std, one,
+                p, shape.bias[layer] + part * stride, outputs, seed, step,
+                shape.purposes[np.uint64(first_purpose) + _ONE + part, layer], std, one,
             )  # fmt: skip
 
 

@@ -17,12 +17,12 @@ from neoteny.backends.kernel.dense.passes import (
     spare_useful,
     start_powers,
 )
-from neoteny.backends.kernel.dense.terms import ADAM, NOISE, REPLACE, RESET, UPGD
-from neoteny.backends.kernel.dense.units import replace, reset_silent
+from neoteny.backends.kernel.dense.terms import ADAM, NOISE, REPLACE, SLOW, UPDATE, UPGD
+from neoteny.backends.kernel.dense.units import choose_silent, choose_useless, rewrite
 from neoteny.draws.philox import inlined
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
-_ADAM, _UPGD, _NOISE, _REPLACE, _RESET = ADAM, UPGD, NOISE, REPLACE, RESET
+_ADAM, _UPGD, _UPDATE, _NOISE, _REPLACE, _SLOW = ADAM, UPGD, UPDATE, NOISE, REPLACE, SLOW
 _AFTER_UPDATE, _IN_UPDATE = 2, 6  # rows of the purposes of noise
 
 
@@ -53,9 +53,9 @@ class Work(NamedTuple):
 
 @inlined
 def train_run(
-    run_number, shape, options, after, state, numbers, inputs, step, start, stop, total, broken, unit_value
+    run_number, shape, options, acts, state, numbers, inputs, step, start, stop, total, broken, unit_value
 ):  # pragma: no cover - compiled
-    """One run's updates start to stop - 1 of a task; `step`: updates before them, `after`: what follows an update."""
+    """One run's updates start to stop - 1 of a task; `step`: updates before them, `acts`: what happens at each."""
     run = np.uint64(run_number)
     one = unit_value[0]
     zero = one - one
@@ -64,7 +64,7 @@ def train_run(
     p = state.parameters[run]
     kind = p.dtype
     first, second, anchor, slow = state.first[run], state.second[run], state.anchor[run], state.slow[run]
-    width = np.uint64(max(shape.inputs.max(), shape.stride.max()))
+    width = np.uint64(options.width)
     size = (layers * np.uint64(options.batch), width)
     side = (_TWO * layers, width)
     work = Work(
@@ -83,11 +83,12 @@ def train_run(
     power1, power2 = np.ones(side), np.ones(side)
     scale1, scale2 = np.ones(side, kind), np.ones(side, kind)
     length, words = np.zeros(width, kind), np.zeros((4, width))
-    typed = np.empty(10, kind)  # constants take the parameters' type by way of an array
+    typed = np.empty(11, kind)  # constants take the parameters' type by way of an array
     typed[0], typed[1], typed[2] = numbers.step_size[run], numbers.momentum[run], numbers.l2[run]
     typed[3], typed[4], typed[5] = numbers.anchor[run], 1.0 - options.beta1, 1.0 - options.beta2
     typed[6], typed[7], typed[8] = options.beta2, options.eps, 1.0 - numbers.slow_decay[run]
     typed[9] = 1.0 - numbers.step_size[run] * numbers.weight_decay[run]
+    typed[10] = numbers.step_size[run] * options.factor
     largest, tiny = np.finfo(kind).max, np.finfo(kind).tiny
     stream, seed = np.uint64(inputs.stream[run]), np.uint64(state.seeds[run])
     if options.optimizer >= _ADAM:
@@ -107,40 +108,43 @@ def train_run(
             break
         backward_all(p, grad, shape, options, work, one)
         add_terms(p, grad, anchor, shape, typed[2], typed[3], zero)
-        if options.optimizer < _ADAM:
-            descend(p, grad, first, typed[0], typed[1])
-        else:
-            advance_powers(shape, options, power1, power2, scale1, scale2)
-            if options.optimizer == _ADAM:
-                adam(
-                    p, grad, first, second, shape, options, typed[0], typed[4], typed[5], typed[6], typed[7], scale1,
-                    scale2,
-                )  # fmt: skip
-            else:
-                noise[:] = zero
-                if numbers.step_noise_std[run] > 0.0:
-                    perturb(noise, shape, options, _IN_UPDATE, seed, now, numbers.step_noise_std[run], one, words)
-                spare_useful(
-                    p, grad, first, noise, shape, options, typed[0], typed[4], typed[9], one * options.factor, tiny,
-                    scale1, length, one,
-                )  # fmt: skip
         ticked = np.int64(now) - 1  # steps that continual backpropagation has counted
-        for number in range(len(after)):
-            what = after[number]
-            if what == _NOISE:
-                perturb(p, shape, options, _AFTER_UPDATE, seed, now, numbers.noise_std[run], one, words)
-            elif what == _REPLACE:
-                ticked = np.int64(now)
-                replace(
-                    run, shape, options, state, numbers, work, p, first, second, anchor, slow, power1, power2, now,
-                    seed, largest, tiny, one,
-                )  # fmt: skip
-            elif what == _RESET:
-                if now % np.uint64(options.reset_period) == _ZERO:
-                    reset_silent(
-                        run, shape, options, state, numbers.threshold[run], work, p, first, second, anchor, slow,
-                        power1, power2, now, seed, ticked, tiny, one,
+        for number in range(len(acts)):
+            what = acts[number]
+            if what == _NOISE:  # before the update it is UPGD's
+                inside = number == 0
+                std = numbers.step_noise_std[run] if inside else numbers.noise_std[run]
+                target = noise if inside else p
+                if inside:
+                    noise[:] = zero
+                if std > 0.0:
+                    perturb(target, shape, options, _IN_UPDATE if inside else _AFTER_UPDATE, seed, now, std, one, words)
+            elif what == _UPDATE:
+                if options.optimizer < _ADAM:
+                    descend(p, grad, first, typed[0], typed[1])
+                    continue
+                advance_powers(options, power1, power2, scale1, scale2)
+                if options.optimizer == _ADAM:
+                    adam(
+                        p, grad, first, second, shape, options, typed[0], typed[4], typed[5], typed[6], typed[7],
+                        scale1, scale2, zero,
                     )  # fmt: skip
-            else:
+                else:
+                    spare_useful(
+                        p, grad, first, noise, shape, options, typed[10], typed[4], typed[9], tiny, scale1, length, one
+                    )  # fmt: skip
+            elif what == _SLOW:
                 copies = options.slow_period > 0 and now % np.uint64(max(options.slow_period, 1)) == _ZERO
                 follow(p, slow, typed[8], copies)
+            else:
+                replaces = what == _REPLACE
+                work.places[:] = 0
+                if replaces:
+                    ticked = np.int64(now)
+                    choose_useless(run, shape, options, state, numbers, work, p, now, seed, largest, one)
+                elif now % np.uint64(options.reset_period) == _ZERO:
+                    choose_silent(shape, options, numbers.threshold[run], work)
+                rewrite(
+                    run, shape, options, state, state.replaced if replaces else state.reset, replaces, work, p, first,
+                    second, anchor, slow, power1, power2, now, seed, ticked, tiny, one,
+                )  # fmt: skip

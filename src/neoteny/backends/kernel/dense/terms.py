@@ -16,17 +16,19 @@ from neoteny.backends.kernel import options as sparse
 from neoteny.backends.kernel.options import LOSSES
 from neoteny.methods.declaration import KernelTerms, kernel_terms_of
 from neoteny.methods.method import Method
-from neoteny.nets import MLP, CReLU, SmoothLeaky
+from neoteny.nets import CReLU, SmoothLeaky
 from neoteny.nets.activations import make_activation
 from neoteny.units.utilities import UTILITIES
 
+PAD = 8
+"""Columns of a weight matrix are padded to a multiple of this with zeros, which stay zero."""
 LEAKY, SMOOTH_LEAKY, CRELU = (len(sparse.ACTIVATIONS) + k for k in range(3))
 """Activations beyond `options.ACTIVATIONS`: leaky ReLU of any slope, Smooth-Leaky, CReLU."""
 SGD, MOMENTUM, ADAM, UPGD = range(4)
 OPTIMIZERS = ("sgd", "momentum", "adam", "upgd")
 SCALES = ("corrected", "raw", "local")
-NOISE, REPLACE, RESET, SLOW = range(4)
-"""What happens after an update."""
+UPDATE, NOISE, REPLACE, RESET, SLOW = range(5)
+"""What happens at an update once the gradients are there; noise before the update is UPGD's own."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,17 @@ class DenseOptions:
     def hidden(self) -> int:
         """Hidden layers."""
         return len(self.widths) - 2
+
+    @property
+    def acts(self) -> tuple[int, ...]:
+        """What happens at an update, in order."""
+        return (*((NOISE,) if self.optimizer == UPGD else ()), UPDATE, *self.after)
+
+    @property
+    def width(self) -> int:
+        """The most features of a layer, padded."""
+        most = max(self.widths[0], self.copies * max(self.widths[1:]))
+        return -(-most // PAD) * PAD
 
     @property
     def rewrites_units(self) -> bool:
@@ -159,7 +172,12 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
         return f"the optimizer {first.optimizer!r} is not covered"
     kinds = {"noise_std": NOISE, "replacement": REPLACE, "reset": RESET, "slow": SLOW}
     after = tuple(kind for each in terms for name, kind in kinds.items() if getattr(each, name) is not None)
-    twice = {NOISE: "noise is added", REPLACE: "units are replaced", RESET: "units are reset", SLOW: "weights are averaged"}
+    twice = {
+        NOISE: "noise is added",
+        REPLACE: "units are replaced",
+        RESET: "units are reset",
+        SLOW: "weights are averaged",
+    }
     for kind, words in twice.items():
         if after.count(kind) > 1:
             return f"{words} twice"

@@ -102,7 +102,9 @@ def write(k, value, p, first, second, anchor, slow):  # pragma: no cover - compi
 
 
 @compiled
-def cut(run, layer, j, shape, options, state, p, first, second, anchor, slow, compensates, tiny, one):  # pragma: no cover
+def cut(
+    run, layer, j, shape, options, state, p, first, second, anchor, slow, compensates, tiny, one
+):  # pragma: no cover
     """Take unit j of a layer out of the next one; with `compensates` that one's bias gets the unit's mean share."""
     after, n, unit = layer + _ONE, shape.outputs[layer], shape.unit[layer]
     stride = shape.stride[after]
@@ -152,23 +154,17 @@ def draw(
 
 
 @compiled
-def replace(
-    run, shape, options, state, numbers, work, p, first, second, anchor, slow, power1, power2, step, seed, largest, tiny,
-    one,
-):  # pragma: no cover - compiled  # fmt: skip
-    """One tick of continual backpropagation: all groups are measured and chosen before any unit is rewritten."""
+def choose_useless(
+    run, shape, options, state, numbers, work, p, step, seed, largest, one
+):  # pragma: no cover - compiled
+    """One tick of continual backpropagation: every layer is measured, then those of its units chosen that are due."""
     hidden = np.uint64(len(shape.inputs)) - _ONE
-    incoming, outgoing, places, chosen = work.incoming, work.outgoing, work.places, work.chosen
-    if options.utility & (INCOMING | OUTGOING):
-        for layer in range(hidden + _ONE):
-            sum_matrix(
-                p, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing
-            )  # fmt: skip
+    incoming, outgoing, places = work.incoming, work.outgoing, work.places
+    for layer in range(hidden + _ONE if options.utility & (INCOMING | OUTGOING) else _ZERO):
+        sum_matrix(p, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing)
+    threshold = np.int64(numbers.maturity_threshold[run])
     for layer in range(hidden):
         measure_layer(run, layer, shape, options, state, work, work.typed[4], incoming, outgoing, largest, one)
-    threshold = np.int64(numbers.maturity_threshold[run])
-    places[0] = 0
-    for layer in range(hidden):
         due = count_due(
             state.born, run, shape.unit[layer], shape.outputs[layer], numbers.replacement_rate[run], threshold,
             options.count_layer, step, state.accumulator, layer,
@@ -177,36 +173,17 @@ def replace(
         if due > 0:
             choose(
                 options.utility, shape.unit[layer], shape.outputs[layer], state.utility, state.decay_power, state.born,
-                run, due, threshold, step, seed, shape.purposes[1, layer], largest, work.score, work.draws, chosen,
+                run, due, threshold, step, seed, shape.purposes[1, layer], largest, work.score, work.draws, work.chosen,
                 np.uint64(places[layer]), one,
             )  # fmt: skip
-    if places[hidden] == 0:
-        return
-    for layer in range(hidden):
-        for c in range(places[layer], places[layer + _ONE]):
-            cut(
-                run, layer, chosen[np.uint64(c)], shape, options, state, p, first, second, anchor, slow,
-                options.compensate, tiny, one,
-            )  # fmt: skip
-    for layer in range(hidden):
-        for c in range(places[layer], places[layer + _ONE]):
-            draw(
-                run, layer, chosen[np.uint64(c)], shape, options, state, p, first, second, anchor, slow, power1, power2,
-                step, seed, np.int64(step), one,
-            )  # fmt: skip
-            state.replaced[run, layer] += 1
 
 
 @compiled
-def reset_silent(
-    run, shape, options, state, threshold, work, p, first, second, anchor, slow, power1, power2, step, seed, born, tiny,
-    one,
-):  # pragma: no cover - compiled  # fmt: skip
-    """Reset units of little activity: all are chosen before any is rewritten, then the last layer comes first."""
-    hidden, batch, copies = np.uint64(len(shape.inputs)) - _ONE, np.uint64(options.batch), np.uint64(options.copies)
-    places, chosen, activity = work.places, work.chosen, work.draws
-    places[0] = 0
-    for layer in range(hidden):
+def choose_silent(shape, options, threshold, work):  # pragma: no cover - compiled
+    """Units of little activity, of every layer."""
+    batch, copies = np.uint64(options.batch), np.uint64(options.copies)
+    places, activity = work.places, work.draws
+    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
         n, whole = shape.outputs[layer], 0.0
         for j in range(n):
             total = 0.0
@@ -219,19 +196,37 @@ def reset_silent(
         number = places[layer]
         for j in range(n):
             if activity[j] / middle <= threshold:
-                chosen[np.uint64(number)] = j
+                work.chosen[np.uint64(number)] = j
                 number += 1
         places[layer + _ONE] = number
-    for backwards in range(hidden):
-        layer = hidden - _ONE - backwards
-        for half in range(2):
-            for c in range(places[layer], places[layer + _ONE]):
-                j = chosen[np.uint64(c)]
-                if half == 0:
-                    cut(run, layer, j, shape, options, state, p, first, second, anchor, slow, False, tiny, one)
-                else:
-                    draw(
-                        run, layer, j, shape, options, state, p, first, second, anchor, slow, power1, power2, step,
-                        seed, born, one,
-                    )  # fmt: skip
-                    state.reset[run, layer] += 1
+
+
+@compiled
+def rewrite(
+    run, shape, options, state, counts, replaces, work, p, first, second, anchor, slow, power1, power2, step, seed,
+    born, tiny, one,
+):  # pragma: no cover - compiled  # fmt: skip
+    """Make the chosen units new.
+
+    Continual backpropagation (`replaces`) takes all of them out of their next layers before it draws any; resets go from
+    the last layer to the first, so that a weight from one chosen unit to another ends as zero.
+    """
+    hidden, places = np.uint64(len(shape.inputs)) - _ONE, work.places
+    if places[hidden] == 0:
+        return
+    for part in range(_TWO * hidden):
+        layer = part % hidden if replaces else hidden - _ONE - part // _TWO
+        cuts = part < hidden if replaces else part % _TWO == _ZERO
+        for c in range(places[layer], places[layer + _ONE]):
+            j = work.chosen[np.uint64(c)]
+            if cuts:
+                cut(
+                    run, layer, j, shape, options, state, p, first, second, anchor, slow,
+                    replaces and options.compensate, tiny, one,
+                )  # fmt: skip
+            else:
+                draw(
+                    run, layer, j, shape, options, state, p, first, second, anchor, slow, power1, power2, step, seed,
+                    born, one,
+                )  # fmt: skip
+                counts[run, layer] += 1

@@ -11,7 +11,18 @@ from torch import Tensor, nn
 
 import neoteny
 from neoteny.methods import SGD
-from support.method_cases import INPUTS, OTHERS, Attached, make, network, stream
+from support.method_cases import (
+    FOUND,
+    INPUTS,
+    OTHERS,
+    Attached,
+    make,
+    needs_adam,
+    network,
+    plain_method,
+    stream,
+    torch_optimizer,
+)
 
 STEPS = 22
 
@@ -27,7 +38,7 @@ class TestALoop:
         run = Attached(make(name))
         run.train(stream(STEPS))
         model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+        optimizer = torch_optimizer(None, model, adam=needs_adam(FOUND[name]))
         example = torch.zeros(2, INPUTS, dtype=torch.float64)
         neoteny.attach(model, optimizer, make(name), example=example, seed=7, auto=True)
         for x, y in stream(STEPS):
@@ -86,7 +97,7 @@ class TestALoop:
         run.train(batches[:13])
         assert run.plastic is not None
         run.plastic.detach()
-        plain = Attached(model=network(5))
+        plain = Attached(model=network(5), adam=needs_adam(FOUND[name]))
         plain.model.load_state_dict(run.model.state_dict())
         plain.optimizer.load_state_dict(copy.deepcopy(run.optimizer.state_dict()))
         for x, y in batches[13:]:
@@ -126,7 +137,8 @@ def test_a_stack_of_convolutional_networks_equals_each_alone(name: str) -> None:
     example = torch.zeros(2, 1, 4, 4, dtype=torch.float64)
 
     def stack(seeds: list[int]) -> neoteny.Stack:
-        return neoteny.stack([images(seed) for seed in seeds], SGD(0.02), make(name), example=example, seeds=seeds)
+        optimizer = plain_method(adam=True) if needs_adam(FOUND[name]) else SGD(0.02)
+        return neoteny.stack([images(seed) for seed in seeds], optimizer, make(name), example=example, seeds=seeds)
 
     together, alone = stack([3, 4]), [stack([3]), stack([4])]
     generator = torch.Generator().manual_seed(2)

@@ -20,6 +20,10 @@ Where this differs from the paper's text:
 - the number to replace accumulates, so that 0.01 units per step become one unit every 100 steps.
 
 Activations come from the forward pass before the gradient step, weights from after it.
+
+A seventh utility, "gxd", is the first-order cost of the reset itself, with r = f-hat if compensating, else 0:
+
+    u = eta u + (1 - eta) E|dL/dh (h - r)|,  dL/dh from the backward pass of the same batch
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ import numpy as np
 
 from . import mlp, philox
 
-Utility = Literal["overall", "mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random"]
+Utility = Literal[
+    "overall", "mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random", "gxd"
+]
 Count = Literal["eligible", "layer"]
 Distribution = Literal["uniform", "normal"]
 
@@ -237,6 +243,7 @@ class NaiveCBP:
         self.score = [np.zeros(size) for size in sizes]
         self.accumulator = [0.0] * hidden
         self.replaced: list[list[tuple[str, int]]] = []
+        self.output_gradients: list[np.ndarray] = []  # dL/dh (B, U) of every hidden layer, of the last batch
 
     def step(self, x: np.ndarray, target: np.ndarray) -> float:
         """Learn from a batch x (B, in), then reinitialize; returns the loss from before the update."""
@@ -251,6 +258,11 @@ class NaiveCBP:
         pre_activations, values = mlp.forward(self.layers, self.activations, x)
         loss, output_gradient = mlp.LOSSES[self.loss](values[-1], target)
         gradients = mlp.backward(self.layers, self.activations, pre_activations, values, output_gradient)
+        delta, self.output_gradients = output_gradient, []
+        for index in reversed(range(1, len(self.layers))):
+            delta = delta @ self.layers[index][0]
+            self.output_gradients.insert(0, delta)
+            delta = delta * mlp.DERIVATIVES[self.activations[index - 1]](pre_activations[index - 1])
         for layer, pair in enumerate(gradients):
             for part in (0, 1):  # weight, bias: the penalty is on both
                 pair[part][...] += self.l2_strength * self.layers[layer][part]
@@ -304,6 +316,12 @@ class NaiveCBP:
             self.mean_hat[layer][i] = mean_hat
             if draws is not None:
                 self.score[layer][i] = draws[i]
+                continue
+            if self.utility_name == "gxd":
+                r = mean_hat if self.compensate else 0.0
+                y = float(np.mean(np.abs(self.output_gradients[layer][:, i] * (h[:, i] - r))))
+                self.utility[layer][i] = eta * self.utility[layer][i] + (1 - eta) * y
+                self.score[layer][i] = self.utility[layer][i] / correction
                 continue
             y = step_utility(
                 self.utility_name,

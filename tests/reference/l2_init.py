@@ -2,7 +2,11 @@
 
     penalty   (lambda / 2) sum (w - w0)^2
     gradient  lambda (w - w0), added before the optimizer
-    decoupled w -= alpha lambda (w - w0) beside the optimizer's update, with w from before it (alpha: the step size)
+    decoupled w -= alpha lambda (w - w0) beside the optimizer's update, with w from before it, or after the optimizer's
+              update with w from after it (alpha: the step size)
+
+Two other norms: "l1" has the penalty lambda sum |w - w0|, and "huber" lambda sum h(w - w0), where h(d) = d^2 / 2 up to
+|d| = 1 and |d| - 1/2 beyond.
 
 w0, the anchor, is taken before the first update. A unit that another method replaces gets its new weights as anchor.
 """
@@ -10,6 +14,7 @@ w0, the anchor, is taken before the first update. A unit that another method rep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -17,22 +22,41 @@ from . import mlp
 from .cbp import Optimizer
 from .learner import Learner, copied
 
+Norm = Literal["l2", "l1", "huber"]
 
-def penalty(layers: mlp.Layers, anchor: mlp.Layers, strength: float) -> float:
+
+def cost(distance: float, norm: Norm) -> float:
+    """The penalty of one weight without the strength."""
+    if norm == "l1":
+        return abs(distance)
+    if norm == "huber" and abs(distance) > 1.0:
+        return abs(distance) - 0.5
+    return 0.5 * distance**2
+
+
+def slope(distance: float, norm: Norm) -> float:
+    """The derivative of `cost`; of an absolute value at 0 it is 0."""
+    sign = (distance > 0.0) - (distance < 0.0)
+    if norm == "l1" or (norm == "huber" and abs(distance) > 1.0):
+        return float(sign)
+    return distance
+
+
+def penalty(layers: mlp.Layers, anchor: mlp.Layers, strength: float, norm: Norm = "l2") -> float:
     """The loss term of a network."""
     total = 0.0
     for pair, start in zip(layers, anchor, strict=True):
         for part in (0, 1):
             for index in np.ndindex(pair[part].shape):
-                total += 0.5 * strength * (pair[part][index] - start[part][index]) ** 2
+                total += strength * cost(float(pair[part][index] - start[part][index]), norm)
     return float(total)
 
 
-def gradient(w: np.ndarray, anchor: np.ndarray, strength: float) -> np.ndarray:
+def gradient(w: np.ndarray, anchor: np.ndarray, strength: float, norm: Norm = "l2") -> np.ndarray:
     """The term's gradient for one array."""
     found = np.zeros_like(w)
     for index in np.ndindex(w.shape):
-        found[index] = strength * (w[index] - anchor[index])
+        found[index] = strength * slope(float(w[index] - anchor[index]), norm)
     return found
 
 
@@ -51,28 +75,41 @@ class NaiveL2Init(Learner):
         *,
         strength: float,
         decoupled_step_size: float | None = None,
+        after_update: bool = False,
+        norm: Norm = "l2",
         loss: str = "squared_error",
     ) -> None:
         super().__init__(layers, activations, optimizer, loss=loss)
         self.strength = strength
         self.decoupled_step_size = decoupled_step_size
+        self.after_update = after_update
+        self.norm: Norm = norm
         self.anchor = copied(layers)
 
     def step(self, x: np.ndarray, target: np.ndarray) -> float:
         """One update; returns the loss from before it, without the term."""
         self.updates += 1
         loss, _, gradients = self.differentiate(x, target)
-        pulls = [
-            tuple(gradient(pair[part], start[part], self.strength) for part in (0, 1))
-            for pair, start in zip(self.layers, self.anchor, strict=True)
-        ]
+        pulls = self.pulls()
         if self.decoupled_step_size is None:
             for found, pull in zip(gradients, pulls, strict=True):
                 for part in (0, 1):
                     found[part][...] += pull[part]
         self.optimizer.update(self.layers, gradients)
+        if self.after_update:
+            pulls = self.pulls()
         if self.decoupled_step_size is not None:
             for pair, pull in zip(self.layers, pulls, strict=True):
                 for part in (0, 1):
                     pair[part][...] -= self.decoupled_step_size * pull[part]
         return loss
+
+    def pulls(self) -> mlp.Layers:
+        """The term's gradient for every (weight, bias)."""
+        return [
+            (
+                gradient(weight, start[0], self.strength, self.norm),
+                gradient(bias, start[1], self.strength, self.norm),
+            )
+            for (weight, bias), start in zip(self.layers, self.anchor, strict=True)
+        ]

@@ -9,10 +9,14 @@ state of all these elements 0. The units of all layers are chosen from one forwa
 
 A weight between a reset unit and a reset unit of the next layer is at once an outgoing and an incoming one. The authors
 leave it at zero; the other order keeps the fresh draw. `shared_weights` says which.
+
+The scheduled variant has no threshold: at update t of T it resets the lowest round(n * share * cos(pi t / 2T)) units of
+a layer of n, at least 1, and every unit that ties with the last of them. After T it goes on as at T.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -44,6 +48,19 @@ def dormant_units(h: np.ndarray, threshold: float) -> list[int]:
     return [i for i in range(len(found)) if found[i] <= threshold]
 
 
+def scheduled_number(units: int, update: int, total: int, share: float = 0.3) -> int:
+    """How many units of a layer the scheduled variant resets."""
+    angle = math.pi * min(update, total) / (2.0 * total)
+    return max(1, round(units * share * math.cos(angle)))
+
+
+def lowest_units(h: np.ndarray, number: int) -> list[int]:
+    """The units of one layer with the `number` lowest scores, ties included."""
+    found = scores(h)
+    limit = sorted(found)[number - 1]
+    return [i for i in range(len(found)) if found[i] <= limit]
+
+
 class NaiveReDo(Learner):
     """A learner that resets dormant units after every `period`-th update.
 
@@ -62,6 +79,8 @@ class NaiveReDo(Learner):
         fresh: Fresh,
         period: int = 1000,
         threshold: float = 0.025,
+        schedule: int = 0,
+        share: float = 0.3,
         shared_weights: Literal["zero", "fresh"] = "zero",
         loss: str = "squared_error",
     ) -> None:
@@ -69,6 +88,8 @@ class NaiveReDo(Learner):
         self.fresh = fresh
         self.period = period
         self.threshold = threshold
+        self.schedule = schedule
+        self.share = share
         self.shared_weights = shared_weights
         self.reset: list[list[tuple[int, int]]] = []
 
@@ -80,7 +101,12 @@ class NaiveReDo(Learner):
         chosen: list[tuple[int, int]] = []
         if self.updates % self.period == 0:
             for layer, h in enumerate(hidden):
-                chosen.extend((layer, unit) for unit in dormant_units(h, self.threshold))
+                if self.schedule:
+                    number = scheduled_number(h.shape[1], self.updates, self.schedule, self.share)
+                    units = lowest_units(h, number)
+                else:
+                    units = dormant_units(h, self.threshold)
+                chosen.extend((layer, unit) for unit in units)
             self.recycle(chosen)
         self.reset.append(chosen)
         return loss

@@ -2,8 +2,8 @@
 
     penalty = strength * (sum over layers of [(sigma^k - 1)^2 + bias term] + sum over norm gains of (gain - 1)^2)
 
-sigma = u^T W v is the largest singular value as one step of power iteration per update finds it, from the vector v that
-is kept between updates:
+A variant has another target than 1 for sigma^k. sigma = u^T W v is the largest singular value as one step of power
+iteration per update (or several) finds it, from the vector v that is kept between updates:
 
     u = W v / |W v|,  v = W^T u / |W^T u|,  sigma = u^T W v
 
@@ -52,14 +52,14 @@ def singular_value(weight: np.ndarray, u: np.ndarray, v: np.ndarray) -> float:
     return float(total)
 
 
-def weight_penalty(sigma: float, exponent: int) -> float:
-    """(sigma^k - 1)^2."""
-    return (sigma**exponent - 1.0) ** 2
+def weight_penalty(sigma: float, exponent: int, target: float = 1.0) -> float:
+    """(sigma^k - target)^2."""
+    return (sigma**exponent - target) ** 2
 
 
-def weight_gradient(sigma: float, u: np.ndarray, v: np.ndarray, exponent: int) -> np.ndarray:
-    """Gradient of `weight_penalty` for the weight (out, in): 2 (sigma^k - 1) k sigma^(k - 1) u v^T."""
-    slope = 2.0 * (sigma**exponent - 1.0) * exponent * sigma ** (exponent - 1)
+def weight_gradient(sigma: float, u: np.ndarray, v: np.ndarray, exponent: int, target: float = 1.0) -> np.ndarray:
+    """Gradient of `weight_penalty` for the weight (out, in): 2 (sigma^k - target) k sigma^(k - 1) u v^T."""
+    slope = 2.0 * (sigma**exponent - target) * exponent * sigma ** (exponent - 1)
     found = np.zeros((len(u), len(v)))
     for row, column in np.ndindex(found.shape):
         found[row, column] = slope * u[row] * v[column]
@@ -107,6 +107,8 @@ class NaiveSpectral(Learner):
         strength: float,
         exponent: int = 2,
         bias_term: BiasTerm = "squared_norm",
+        target: float = 1.0,
+        iterations: int = 1,
         loss: str = "squared_error",
     ) -> None:
         """
@@ -118,15 +120,19 @@ class NaiveSpectral(Learner):
         self.strength = strength
         self.exponent = exponent
         self.bias_term: BiasTerm = bias_term
+        self.target = target
+        self.iterations = iterations
 
     def step(self, x: np.ndarray, target: np.ndarray) -> float:
         """One update; returns the loss from before it, without the term."""
         self.updates += 1
         loss, _, gradients = self.differentiate(x, target)
         for layer, (weight, bias) in enumerate(self.layers):
-            u, self.v[layer] = power_iteration(weight, self.v[layer])
+            u = np.zeros(len(weight))
+            for _ in range(self.iterations):
+                u, self.v[layer] = power_iteration(weight, self.v[layer])
             sigma = singular_value(weight, u, self.v[layer])
-            pull = weight_gradient(sigma, u, self.v[layer], self.exponent)
+            pull = weight_gradient(sigma, u, self.v[layer], self.exponent, self.target)
             gradients[layer][WEIGHT][...] += self.strength * pull
             gradients[layer][BIAS][...] += self.strength * bias_gradient(bias, self.exponent, self.bias_term)
         self.optimizer.update(self.layers, gradients)

@@ -26,6 +26,7 @@ from neoteny.methods.continual_backprop import COUNTS, UTILITIES
 from neoteny.nets import MLP
 from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
 from neoteny.problems.problem import Problem, Stream
+from neoteny.units.utilities import GRADIENT
 
 SEEDS = (11, -(2**40) - 3, 11)
 """Of the runs: both words of a seed count, and the third run shares the stream of the first."""
@@ -44,7 +45,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "shrink": ("none", "l2", "perturb first", "perturb last", "l2 and perturb"),
     "dropout": (0.0, 0.2),
     "norm": (None, "online"),
-    "utility": (None, *UTILITIES),
+    "utility": (None, *(name for name, terms in UTILITIES.items() if not terms & GRADIENT)),
     "compensate": (True, False),
     "count": COUNTS,
 }

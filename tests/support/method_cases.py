@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 import neoteny
 from neoteny import methods
-from neoteny.methods import SGD, Method
+from neoteny.methods import SGD, Adam, Method
 
 INPUTS, OUTPUTS, BATCH = 5, 2, 4
 STEP_SIZE = 0.02
+ADAM_STEP_SIZE = 0.01
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Example:
 
     Attributes:
         settings: with them the method acts several times in 40 updates of the small network.
-        off: changes that switch it off, so that a run equals the plain optimizer's; None for an optimizer.
+        off: changes that switch it off, so that a run equals the plain optimizer's; None for an optimizer, and for a
+            method that wraps one, whose rule is then another optimizer.
     """
 
     settings: dict[str, Any]
@@ -37,18 +39,46 @@ class Example:
 
 
 EXAMPLES: dict[str, Example] = {
+    "AdaUPGD": Example({"step_size": 1e-2, "noise_std": 1e-2, "weight_decay": 1e-2}),
     "Adam": Example({"step_size": 1e-2}),
+    "AdamO": Example({"step_size": 1e-2, "strength": 1e-1}),
+    "AdamRel": Example({"period": 7}, off={"period": 0}),
+    "AdamW": Example({"step_size": 1e-2, "weight_decay": 1e-1}),
+    "CChain": Example({"coefficient": 0.2, "beta": None}, off={"coefficient": 0.0}),
+    "CalibratedPartialResets": Example({"period": 5, "strength": 0.1, "decay_rate": 0.8}, off={"strength": 0.0}),
     "ContinualBackprop": Example(
         {"replacement_rate": 0.05, "maturity_threshold": 5, "decay_rate": 0.9}, off={"replacement_rate": 0.0}
     ),
+    "DASH": Example({"rate": 0.3, "floor": 0.3}, off={}),
+    "FIRE": Example({"iterations": 5, "period": 9}, off={"period": 0}),
+    "FeatureUPGD": Example(
+        {"decay_rate": 0.9, "noise_std": 1e-2, "weight_decay": 1e-2},
+        off={"protect": False, "noise_std": 0.0, "weight_decay": 0.0},
+    ),
+    "HardReset": Example({"layers": "last", "period": 9}, off={"period": 0}),
     "HareAndTortoise": Example({"decay": 0.9, "period": 10}, off={"period": 0}),
     "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "L2ER": Example({"strength": 1e-2, "period": 5}, off={"strength": 0.0, "rank_step_size": 0.0}),
     "L2Init": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "Muon": Example({"step_size": STEP_SIZE, "weight_decay": 1e-2}),
+    "NormalizeAndProject": Example({"presume_norms": True}, off={"period": 10**9}),
+    "Parseval": Example({"strength": 1e-4}, off={"strength": 0.0}),
+    "PlasticityInjection": Example({"at": 9}, off={"at": 0}),
     "ReDo": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
+    "ReGraMa": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
     "SGD": Example({"step_size": STEP_SIZE, "momentum": 0.9}),
+    "SelectiveWeightReinit": Example({"period": 5, "amount": 0.05, "decay_rate": 0.5}, off={"amount": 0.0}),
+    "SelfNormalizedResets": Example(
+        {"rejection": 0.1, "first_threshold": 8, "longest": 10, "period": 7}, off={"rejection": 0.0}
+    ),
     "ShrinkAndPerturb": Example({"strength": 1e-2, "noise_std": 1e-3}, off={"strength": 0.0, "noise_std": 0.0}),
+    "SoftShrinkAndPerturb": Example({"rate": 1e-2}, off={"rate": 0.0}),
     "Spectral": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "TRAC": Example({"initial_scale": 0.1, "initial_sigma": 0.1, "eps": 0.1}),
     "UPGD": Example({"step_size": STEP_SIZE, "noise_std": 1e-2, "weight_decay": 1e-2}),
+    "WarmStartShrinkAndPerturb": Example({"shrink": 0.8, "perturb": 0.2, "period": 9}, off={"period": 0}),
+    "Wasserstein": Example({"strength": 1e-2}, off={"strength": 0.0}),
+    "WeightClipping": Example({"bound": 1.0}, off={"bound": 1e9}),
 }
 
 
@@ -93,9 +123,18 @@ def stream(steps: int, runs: int = 3, seed: int = 4) -> list[tuple[Tensor, Tenso
     return found
 
 
-def torch_optimizer(method: Method | None, model: nn.Module, seed: int = 7) -> torch.optim.Optimizer:
-    """The torch optimizer of a method that is one; SGD with momentum without a method."""
+def needs_adam(*chain: Method | type[Method]) -> bool:
+    """Whether some method acts on a step count, which SGD does not have."""
+    return any(method.needs_step_count for method in chain)
+
+
+def torch_optimizer(
+    method: Method | None, model: nn.Module, seed: int = 7, adam: bool = False
+) -> torch.optim.Optimizer:
+    """The torch optimizer of a method that is one; without a method SGD with momentum, or Adam."""
     if method is None:
+        if adam:
+            return neoteny.optim.Adam(model.parameters(), lr=ADAM_STEP_SIZE)
         return torch.optim.SGD(model.parameters(), lr=STEP_SIZE, momentum=0.9)
     return neoteny.optim.from_method(method, model.named_parameters(), seed=seed)
 
@@ -105,13 +144,15 @@ class Attached:
 
     Args:
         methods: an optimizer among them takes the place of SGD with momentum.
+        adam: Adam takes its place; also where a method needs it.
     """
 
-    def __init__(self, *chain: Method, model: nn.Sequential | None = None, seed: int = 7) -> None:
+    def __init__(self, *chain: Method, model: nn.Sequential | None = None, seed: int = 7, adam: bool = False) -> None:
         self.model = network() if model is None else model
         optimizers = [method for method in chain if method.is_optimizer]
         others = [method for method in chain if not method.is_optimizer]
-        self.optimizer = torch_optimizer(optimizers[0] if optimizers else None, self.model, seed)
+        adam = adam or needs_adam(*chain)
+        self.optimizer = torch_optimizer(optimizers[0] if optimizers else None, self.model, seed, adam)
         dtype = next(self.model.parameters()).dtype
         example = torch.zeros(2, INPUTS, dtype=dtype)
         self.plastic = (
@@ -157,11 +198,21 @@ class Attached:
             self.plastic.load_state_dict(saved["plastic"])
 
 
-def stacked(*chain: Method, members: list[nn.Sequential] | None = None, seeds: list[int] | None = None) -> Any:
-    """A stack of runs; SGD with momentum where no method of the chain is an optimizer."""
+def plain_method(*chain: Method, adam: bool = False) -> Method:
+    """The optimizer of a stack where no method is one: SGD with momentum, or Adam where a method needs it."""
+    return Adam(ADAM_STEP_SIZE) if adam or needs_adam(*chain) else SGD(STEP_SIZE, momentum=0.9)
+
+
+def stacked(
+    *chain: Method,
+    members: list[nn.Sequential] | None = None,
+    seeds: list[int] | None = None,
+    adam: bool = False,
+) -> Any:
+    """A stack of runs; SGD with momentum, or Adam, where no method of the chain is an optimizer."""
     members = networks() if members is None else members
     seeds = list(range(7, 7 + len(members))) if seeds is None else seeds
-    optimizers = [method for method in chain if method.is_optimizer] or [SGD(STEP_SIZE, momentum=0.9)]
+    optimizers = [method for method in chain if method.is_optimizer] or [plain_method(*chain, adam=adam)]
     others = [method for method in chain if not method.is_optimizer]
     example = torch.zeros(2, INPUTS, dtype=torch.float64)
     return neoteny.stack(members, *optimizers, *others, example=example, seeds=seeds)

@@ -1,6 +1,6 @@
-"""Published or hand-computed numbers, each with how to compute it.
+"""Published or hand-computed numbers, each with how to compute it; one test per row.
 
-One test per row, and `python -m support.vectors` prints the table.
+`python -m support.vectors` prints the table.
 """
 
 from __future__ import annotations

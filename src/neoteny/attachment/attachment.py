@@ -30,7 +30,7 @@ from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.optim.state import OptimizerState
 from neoteny.units import laws as unit_laws
-from neoteny.units.bind import bind_groups, find_groups, producers_of
+from neoteny.units.bind import bind_groups, find_groups, producers_of, redrawn_layers
 from neoteny.units.laws import Laws, choose_laws
 from neoteny.units.view import LiveGroup, read_modules
 from neoteny.wiring.modules import unwrap
@@ -116,14 +116,22 @@ def attach(
     if any(method.needs_units for method in methods):
         traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring, heads)
         traced = owned_groups(traced, inner, state_of)
-        laws = choose_laws(inner, producers_of(traced), init, trained)
-        live = bind_groups(inner, traced, {name: law.initial for name, law in laws.items()})
+    producers = [] if traced is None else producers_of(traced)
+    drawn: list[str] = []
+    if any(method.redraws_weights for method in methods):
+        drawn = [name for name in redrawn_layers(inner) if state_of.owns(inner.get_parameter(f"{name}.weight"))]
+    if producers or drawn:
+        laws = choose_laws(inner, list(dict.fromkeys([*producers, *drawn])), init, trained)
+    if traced is not None:
+        live = bind_groups(inner, traced, {name: laws[name].initial for name in producers})
         prepare_state(state_of, live, inner)
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
+    view.example = example
     retrace = functools.partial(_trace_again, inner, groups, leave_out, norm, heads)
     made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained)
+    view.example = None  # shown to the methods; not kept alive
     for each in earlier:
         each.detach()
     return made
@@ -316,9 +324,11 @@ class Attachment:
 
     def _record(self) -> Recorder:
         uncalled = () if self.wiring is None else self.wiring.uncalled
-        recorder = Recorder(self._model, self._chain.reads(), self._chain.reads_gradients(), uncalled)
+        chain = self._chain
+        recorder = Recorder(self._model, chain.reads(), chain.reads_gradients(), uncalled, chain.needs_inputs())
         self.view.activations = recorder.inputs
         self.view.input_gradients = recorder.gradients
+        self.view.calls = recorder.calls
         return recorder
 
     def _forget_excess(self, updates: int) -> None:

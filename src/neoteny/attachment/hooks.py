@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neoteny.attachment.attention import AttentionHook, is_inside_attention
-from neoteny.attachment.reading import CallHook, InputHook, ReadingHook
+from neoteny.attachment.reading import CallHook, InputHook, NetworkHook, ReadingHook
 from neoteny.attachment.sequences import SequenceHook, sources_by_module
 from neoteny.text import compact
+from neoteny.units.calls import Call
 
 
 def refuse_called(model: nn.Module) -> None:
@@ -87,6 +88,7 @@ class Recorder:
         names: which modules' inputs to keep.
         with_gradient: for which modules to keep the gradient of the loss with respect to their input, too.
         uncalled: modules that no example reached; a tick after one of them has run is refused.
+        calls: whether to keep how the model itself was called.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class Recorder:
         names: Iterable[str],
         with_gradient: Iterable[str] = (),
         uncalled: Iterable[str] = (),
+        calls: bool = False,
     ) -> None:
+        self.calls: list[Call] = []
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
         self.gradients: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(with_gradient)}
         modules = dict(model.named_modules())
@@ -117,12 +121,16 @@ class Recorder:
             hook = AttentionHook(model, self.inputs[name])
             self._hooks.append(hook)
             self._handles.append(modules[name.rpartition(".")[0]].register_forward_hook(hook, with_kwargs=True))
+        if calls:
+            hook = NetworkHook(model, self.calls)
+            self._hooks.append(hook)
+            self._handles.append(model.register_forward_pre_hook(hook, with_kwargs=True))
         self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
         self._handles += [modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()]
 
     def clear(self) -> None:
         """Forget what was kept."""
-        for kept in (*self.inputs.values(), *self.gradients.values()):
+        for kept in (*self.inputs.values(), *self.gradients.values(), self.calls):
             kept.clear()
         for hook in self._hooks:
             hook.recorded_in_forward = False
@@ -153,7 +161,7 @@ class Recorder:
                 stacklevel=2,
             )
         if updates >= PATIENCE:
-            for kept in (*self.inputs.values(), *self.gradients.values()):
+            for kept in (*self.inputs.values(), *self.gradients.values(), self.calls):
                 del kept[:-1]
 
     def ran(self) -> list[str]:

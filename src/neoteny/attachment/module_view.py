@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of, resolve
+from neoteny.attachment.running_again import run_again
+from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, holders, initial_of, resolve
 from neoteny.layers.parameters import LayerParameters, layer_parameters
 from neoteny.layers.parametrized import ComputedWeight, computed_weight
 from neoteny.layers.regions import Region
 from neoteny.optim.state import OptimizerState
 from neoteny.units.bind import refuse_port
+from neoteny.units.calls import Call, Pass
 from neoteny.units.laws import STRICT, Laws
 from neoteny.units.view import ElementState, LiveGroup, View
 
@@ -80,6 +82,11 @@ class ModuleView(View):
         """Every module by name."""
         return self._modules
 
+    @property
+    def structure(self) -> nn.Module:
+        """The model itself."""
+        return self._model
+
     def tensor(self, name: str) -> Tensor:
         """A parameter or buffer, looked up at every call: a user may have replaced or moved it.
 
@@ -101,15 +108,17 @@ class ModuleView(View):
         return value
 
     def gradient(self, name: str) -> Tensor | None:
-        """The gradient in the parameter's `.grad`."""
+        """The gradient in the parameter's `.grad`; of a computed weight, of the parameter of its shape behind it."""
+        if name in self._computed:
+            name = f"{name.removesuffix('weight')}{self._computed[name].originals[-1]}"
         return self._model.get_parameter(name).grad
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
         module, _, key = weight.rpartition(".")
-        name = module if module in self.laws else weight
-        if name in self.laws:
-            return resolve(self._modules[module], self.laws[name].initial, key)
+        for name in (weight, *holders(weight)):
+            if name in self.laws:
+                return resolve(self._modules[module], self.laws[name].initial, key)
         return initial_of(self._model, weight, self.init)
 
     def use_laws(self, laws: Laws) -> None:
@@ -142,11 +151,18 @@ class ModuleView(View):
         live = {id(parameter) for parameter in self._model.parameters()}
         known = {id(parameter) for group in self.optimizer_state.param_groups for parameter in group["params"]}
         for group in self.optimizer_state.param_groups:
-            group["params"] = [each for each in group["params"] if id(each) not in before or id(each) in live]
+            kept = [id(each) not in before or id(each) in live for each in group["params"]]
+            for each in ("params", "param_names"):  # names where the user gave named parameters
+                if each in group:
+                    group[each] = [value for value, stays in zip(group[each], kept, strict=True) if stays]
         for parameter in before.values():
             if id(parameter) not in live:
                 self.optimizer_state.forget(parameter)
-        home["params"].extend(each for each in new.parameters() if each.requires_grad and id(each) not in known)
+        for each, parameter in new.named_parameters():
+            if parameter.requires_grad and id(parameter) not in known:
+                home["params"].append(parameter)
+                if "param_names" in home:
+                    home["param_names"].append(f"{name}.{each}")
         self._look()
         for listener in self.listeners:
             listener.forget({f"{name}.{each}" for each, _ in (*old.named_parameters(), *old.named_buffers())})
@@ -161,7 +177,7 @@ class ModuleView(View):
         """Take groups bound to the modules of today; returns the names of parameters that are no longer the same."""
         old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         self.groups = groups
-        self._magnitudes = self._shared_inputs = None
+        self._magnitudes = self._gradient_magnitudes = self._shared_inputs = None
         self.fused.clear()
         self._look()
         new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
@@ -208,6 +224,18 @@ class ModuleView(View):
         scales = [getattr(optimizer, "grad_scale", None) for optimizer in self.optimizer_state.optimizers]
         return next((scale for scale in scales if scale is not None), 1.0)
 
+    def step_size(self, name: str) -> float | Tensor:
+        """The step size (`lr`) of the parameter group that a parameter is in."""
+        group = self.optimizer_state.group_of(self._model.get_parameter(name))
+        if group is None or "lr" not in group:
+            raise ValueError(f"The step size of {name!r} is not known: the optimizer's group of it has no entry 'lr'.")
+        size = group["lr"]
+        return size.detach().clone() if isinstance(size, Tensor) else float(size)
+
+    def forward(self, call: Call, tensors: Mapping[str, Tensor] | None = None, reads: Sequence[str] = ()) -> Pass:
+        """Make a forward pass of the model again; see `View.forward`."""
+        return run_again(self._model, call, tensors or {}, reads)
+
     def write(self, region: Region, value: Tensor | float) -> None:
         """Set these elements of a parameter or buffer; of a computed weight, through what it is computed from."""
         computed = self._computed.get(region.name)
@@ -233,6 +261,20 @@ class ModuleView(View):
         tensor = self.tensor(region.name)
         if isinstance(tensor, nn.Parameter):
             self.optimizer_state.clear(tensor, region)
+
+    def restart_optimizer(self, name: str) -> None:
+        """Put the torch optimizer's state of a whole parameter back to its start, with its step count."""
+        tensor = self.tensor(name)
+        if isinstance(tensor, nn.Parameter):
+            self.optimizer_state.restart(tensor, Region.whole(name, tensor, 0))
+
+    def restart_step_counts(self) -> None:
+        """Set the step counts of the torch optimizers back to zero."""
+        self.optimizer_state.restart_step_counts()
+
+    def without_step_count(self) -> str:
+        """The names of the torch optimizers, if none of them has a step count."""
+        return self.optimizer_state.without_step_count()
 
     def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
         """The torch optimizer's state of a parameter; see `View.optimizer_elements`."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.layers.recurrent import sequence
+from neoteny.units.calls import Call, autocast_of
 
 
 def first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -63,8 +64,46 @@ class InputHook(ReadingHook):
             return
         if self.kept is not None:
             self.kept.append(value.detach())
-        if self.gradients is not None and value.requires_grad:
-            value.register_hook(self.gradients.append)
+        if self.gradients is not None:
+            place = torch.zeros((), dtype=value.dtype, device=value.device).expand_as(value)
+            self.gradients.append(place)
+            if value.requires_grad:
+                value.register_hook(GradientHook(self.gradients, place))
+
+
+class GradientHook:
+    """Backward hook of one recorded input: puts its gradient where the forward pass kept a place for it.
+
+    Calls of a module are differentiated in the opposite order, and a pass may be differentiated twice or never. With a
+    place per call, gradients are in the order of the inputs: their sum over all backward passes, or zeros.
+    """
+
+    def __init__(self, gradients: list[Tensor], place: Tensor) -> None:
+        self._gradients = gradients
+        self._place = place
+        self._is_empty = True
+
+    def __call__(self, gradient: Tensor) -> None:
+        for number, each in enumerate(self._gradients):  # nowhere, if the pass was forgotten since
+            if each is self._place:
+                self._place = gradient if self._is_empty else each + gradient
+                self._gradients[number] = self._place
+                self._is_empty = False
+                return
+
+
+class NetworkHook(ReadingHook):
+    """Forward pre-hook of the whole model that keeps how it was called."""
+
+    def __init__(self, model: nn.Module, kept: list[Call]) -> None:
+        super().__init__(model)
+        self.kept = kept
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.paused or not (self.model.training and torch.is_grad_enabled()):
+            return
+        autocast = autocast_of((*args, *kwargs.values()))
+        self.kept.append(Call(tuple(map(_detached, args)), {key: _detached(kwargs[key]) for key in kwargs}, autocast))
 
 
 class CallHook(ReadingHook):
@@ -75,6 +114,10 @@ class CallHook(ReadingHook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if not self.paused and self.model.training and torch.is_grad_enabled():
             self.called = True
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 class Inert:

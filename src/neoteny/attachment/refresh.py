@@ -47,7 +47,9 @@ def follow(model: nn.Module, wiring: Wiring, view: ModuleView, chain: Chain, ret
         for group, before in zip(live, view.groups, strict=True):
             group.initial = before.initial
     prepare_state(state, live, model)
-    view.laws = {name: laws[name] for name in producers_of(wiring)}
+    units = {port.key for group in view.groups for port in group.producers}
+    others = {name: law for name, law in laws.items() if name not in units}  # of methods that redraw all weights
+    view.laws = {**others, **{name: laws[name] for name in producers_of(wiring)}}
     gone = view.rebind(live)
     chain.forget(gone)
     chain.extend()

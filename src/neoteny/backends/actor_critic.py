@@ -71,7 +71,7 @@ class CompiledActorCritic:
         self._policy.backward(by_mean)
         self._value.backward(by_value.unsqueeze(-1))
         self._gradients["log_std"].copy_(by_log_std)
-        self._stack.apply(self._gradients, self._activations)
+        self._stack.apply(self._gradients, self._activations, self._policy.inputs[0].unsqueeze(0))
 
 
 class _Network:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +32,6 @@ NAMES = (
     "orthogonal",
 )
 _SCALED = NAMES[-3:]
-_SEVERAL = ("weight_ih", "weight_hh", "in_proj_weight")  # weights of modules that have several
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _OTHERS = {"Conv1D": 0.02}  # layers of other libraries, by class: the standard deviation of their normal weights
 
@@ -148,6 +147,12 @@ class Distribution:
             return torch.special.ndtri(inside) * self.scale
         return rng.normal(seeds, step, purpose, rows, columns) * self.scale
 
+    def draw_weight(self, seeds: Tensor, step: int, purpose: str, shape: Sequence[int]) -> Tensor:
+        """A whole fresh weight (*R, *shape), float64, for run seeds (*R)."""
+        rows = torch.arange(shape[0], device=seeds.device).expand(*seeds.shape, shape[0])
+        drawn = self.draw(seeds.unsqueeze(-1), step, purpose, rows, math.prod(shape[1:]))
+        return drawn.reshape(*seeds.shape, *shape)
+
 
 @dataclass(frozen=True, eq=False)
 class ModuleDistribution:
@@ -163,19 +168,27 @@ class ModuleDistribution:
 
     def draw(self, seeds: Tensor, step: int, purpose: str, rows: Tensor, columns: int) -> Tensor:
         """Fresh weights (..., columns), float64, for the given rows (...)."""
-        zero = torch.zeros(1, dtype=torch.int64)
         fresh: dict[int, Tensor] = {}
         drawn: list[Tensor] = []
         for seed, row in zip(seeds.expand(rows.shape).flatten().tolist(), rows.flatten().tolist(), strict=True):
             if seed not in fresh:
-                number = rng.uniform(torch.tensor([seed]), step, f"{purpose}/reset", zero, 1).item()
-                weight = fresh_weight(self.module, int(number * 2**53), self.key)
+                weight = self._fresh(seed, step, purpose)
                 if getattr(self.module, "transposed", False):  # (in, out / groups, *kernel)
                     groups: int = self.module.groups  # pyright: ignore[reportAssignmentType]
                     weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
                 fresh[seed] = weight.flatten(1).to(torch.float64)
             drawn.append(fresh[seed][row])
         return torch.stack(drawn).reshape(*rows.shape, columns).to(rows.device)
+
+    def draw_weight(self, seeds: Tensor, step: int, purpose: str, shape: Sequence[int]) -> Tensor:
+        """A whole fresh weight (*R, *shape), float64, for run seeds (*R)."""
+        drawn = [self._fresh(seed, step, purpose).to(torch.float64) for seed in seeds.flatten().tolist()]
+        return torch.stack(drawn).reshape(*seeds.shape, *shape).to(seeds.device)
+
+    def _fresh(self, seed: int, step: int, purpose: str) -> Tensor:
+        zero = torch.zeros(1, dtype=torch.int64)
+        number = rng.uniform(torch.tensor([seed]), step, f"{purpose}/reset", zero, 1).item()
+        return fresh_weight(self.module, int(number * 2**53), self.key)
 
 
 def fresh_weight(module: nn.Module, torch_seed: int, key: str = "weight") -> Tensor:
@@ -248,11 +261,16 @@ def initial_of(model: nn.Module, weight: str, init: Declared | None) -> Distribu
 
 
 def declared_for(name: str, init: Declared) -> str | Initial:
-    """What was declared for one producer: a module, or one weight of a module that has several."""
+    """What was declared for one producer: a module, a module that holds it, or one weight of a module with several."""
     if isinstance(init, Mapping):
-        module, _, weight = name.rpartition(".")
-        return init.get(name, init.get(module, "default") if weight.startswith(_SEVERAL) else "default")
+        return next((init[each] for each in (name, *holders(name)) if each in init), "default")
     return init
+
+
+def holders(name: str) -> list[str]:
+    """The names of the modules that hold this one, the innermost first; the whole model is left out."""
+    parts = name.split(".")
+    return [".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
 
 
 def find_weight(model: nn.Module, name: str) -> tuple[nn.Module, str]:

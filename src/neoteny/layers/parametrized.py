@@ -73,7 +73,7 @@ class NormedWeight:
         The g of a consumer's row belongs to all of its columns. It is scaled, not drawn: it keeps its optimizer state.
         """
         found = [replace(region, name=f"{prefix}{self.direction}")]
-        if (self.axis, region.groups) in ((0, None), (1, 1)):
+        if region.mask is None and (self.axis, region.groups) in ((0, None), (1, 1)):
             found.append(replace(region, name=f"{prefix}{self.length}"))
         return found
 

@@ -97,6 +97,16 @@ class ProducerPort(WeightPort):
         per_unit = self.per_unit(values)
         return per_unit.squeeze(-1) if self.repeat == 1 else per_unit.sum(-1)
 
+    def over_rows(self, values: Tensor, weight: Tensor) -> Tensor:
+        """One value per output (*R, out), laid out to broadcast against the weight (*R, ...)."""
+        run_axes = values.dim() - 1
+        if not self.input_first:
+            return values.reshape(values.shape + (1,) * (weight.dim() - values.dim()))
+        inputs = weight.shape[run_axes] // self.groups
+        by_group = values.unflatten(-1, (self.groups, -1)).unsqueeze(-2)  # (*R, groups, 1, out / groups)
+        whole = by_group.expand(*by_group.shape[:-2], inputs, by_group.shape[-1]).flatten(run_axes, run_axes + 1)
+        return whole.reshape(whole.shape + (1,) * (weight.dim() - whole.dim()))
+
     def regions(self, chosen: ChosenUnits) -> tuple[Region, Region | None]:
         """The chosen units' incoming weights and biases."""
         runs, rows = self.indices(chosen)
@@ -157,6 +167,16 @@ class ConsumerPort(WeightPort):
         """The chosen units' outgoing weights to this consumer."""
         runs, columns = self.indices(chosen)
         return self.region_of(runs, columns, self.input_first, chosen.active)
+
+    def column_sums(self, values: Tensor, run_axes: int) -> Tensor:
+        """The sum of a tensor of the weight's shape (*R, ...) over the outgoing weights of each unit, (*R, U)."""
+        if self.input_first:
+            columns = values.flatten(run_axes + 1).sum(-1)
+        else:
+            by_group = values.unflatten(run_axes, (self.groups, -1))  # (*R, groups, out / groups, in / groups, *kernel)
+            columns = by_group.flatten(run_axes + 3).sum(-1) if by_group.dim() > run_axes + 3 else by_group
+            columns = columns.sum(run_axes + 1).flatten(run_axes)
+        return self.per_unit(columns).sum(-1)
 
     def split(self, inputs: Tensor, run_axes: int) -> Tensor:
         """The units' activations (*R, B, U, positions) in the module's input.

@@ -67,20 +67,32 @@ class Region:
         index: index tensors, broadcasting together to (M, repeat): run, then row, or run, group and column in group.
         groups: None for rows (or elements of a vector); for columns the number of groups of the convolution.
         active: bool (M,), which of the M entries count; None for all.
+        mask: bool, of the parameter's shape: single elements that need not be whole rows or columns. Nothing else is
+            given then (`Region.where`).
+        is_whole: whether it is known to be every element of the parameter.
     """
 
     name: str
     index: tuple[Tensor, ...]
     groups: int | None = None
     active: Tensor | None = None
+    mask: Tensor | None = None
+    is_whole: bool = False
 
     @classmethod
     def whole(cls, name: str, tensor: Tensor, run_axes: int) -> Region:
         """Every element of a parameter (*R, rows, ...)."""
         sizes = tensor.shape[:run_axes]
         runs = torch.arange(math.prod(sizes), device=tensor.device).unsqueeze(1)
+        if tensor.dim() == run_axes:  # one number per run
+            return cls(name, (runs,) if run_axes else (), is_whole=True)
         rows = torch.arange(tensor.shape[run_axes], device=tensor.device).unsqueeze(0)
-        return cls(name, (runs, rows) if run_axes else (rows,))
+        return cls(name, (runs, rows) if run_axes else (rows,), is_whole=True)
+
+    @classmethod
+    def where(cls, name: str, mask: Tensor) -> Region:
+        """The elements of a parameter (*R, ...) at which a mask of its shape is true."""
+        return cls(name, (), mask=mask)
 
     def view(self, tensor: Tensor) -> Tensor:
         """`tensor` with the indexed axes first."""
@@ -91,11 +103,19 @@ class Region:
         return split.movedim(run_axes + 2, run_axes + 1)  # (*R, groups, in / groups, out / groups, *kernel)
 
     def read(self, tensor: Tensor) -> Tensor:
-        """The elements, (M, repeat, ...)."""
-        return self.view(tensor)[self.index]
+        """The elements, (M, repeat, ...); of a mask the whole tensor, from which `write` takes what it needs."""
+        return tensor if self.mask is not None else self.view(tensor)[self.index]
 
     def write(self, tensor: Tensor, value: Tensor | float) -> None:
-        """Set the elements; one index operation on a view, so that the tensor itself changes."""
+        """Set the elements; one operation on a view, so that the tensor itself changes.
+
+        With a mask, `value` is a number or has a value for every element of the tensor.
+        """
+        if self.mask is not None:
+            mask = self.mask.to(tensor.device)
+            fresh = value.to(tensor) if isinstance(value, Tensor) else torch.full_like(tensor, value)
+            tensor.copy_(torch.where(mask, fresh, tensor))
+            return
         put(self.view(tensor), self.index, value, self.active)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
@@ -112,7 +132,10 @@ def put(tensor: Tensor, index: tuple[Tensor, ...], value: Tensor | float, active
     if active is not None:
         before = tensor[index]
         value = torch.where(active.reshape(-1, *(1,) * (before.dim() - 1)), value, before)
-    tensor.index_put_(index, value)
+    if index:
+        tensor.index_put_(index, value)
+    else:  # a single number
+        tensor.copy_(value)
 
 
 def tap_layout(weight: Tensor) -> tuple[int, int] | None:

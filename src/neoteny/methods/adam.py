@@ -35,6 +35,8 @@ class Adam(Method):
     eps: float = 1e-8
 
     is_optimizer: ClassVar[bool] = True
+    counts_steps: ClassVar[bool] = True
+    shared_by_runs: ClassVar[tuple[str, ...]] = ("betas",)
 
     card: ClassVar[Card] = Card(
         "optimizers",
@@ -48,11 +50,7 @@ class Adam(Method):
         check_number(self, "step_size")
         check_number(self, "eps", single=True)
         if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
-            raise ValueError(f"Adam: betas must be two numbers in [0, 1); got {self.betas!r}.")
-
-    def runs(self) -> int | None:
-        """As for every method; the pair of betas is not a sequence over runs."""
-        return len(self.step_size) if isinstance(self.step_size, tuple) else None
+            raise ValueError(f"{type(self).__name__}: betas must be two numbers in [0, 1); got {self.betas!r}.")
 
     def init(self, view: View) -> State:
         """Both moments of each parameter, and the number of updates."""
@@ -76,6 +74,7 @@ class Adam(Method):
                     state["moments"][name] = _moments(parameter)
                     self.on_reset(view, {**state, "step": state["step"] - 1}, Region.whole(name, parameter, run_axes))
                 moments = state["moments"][name]
+                self._decay(view, parameter)
                 adam_update(
                     parameter,
                     gradient,
@@ -88,6 +87,14 @@ class Adam(Method):
                 )
         if len(updated) < len(state["moments"]):
             ElementSteps.miss(state["resets"], state["moments"], updated)
+
+    def _decay(self, view: View, parameter: Tensor) -> None:
+        """What a kind of Adam does to the weights beside Adam's own update, which does not depend on them."""
+
+    def restart_count(self, view: View, state: State) -> None:
+        """Step counts to zero, moments kept."""
+        state["step"] = 0
+        ElementSteps.restart(state["resets"])
 
     def on_reset(self, view: View, state: State, region: Region) -> None:
         """Moments and step count of the region to zero."""

@@ -2,7 +2,8 @@
 
 The count of an element is the number of updates since the later of the last resets of its two units: two vectors per
 weight, no further tensor of its size. Since 1 - beta^t grows with t, the correction of an element is
-min(1 - beta^t_row, 1 - beta^t_column), an outer minimum of two short vectors.
+min(1 - beta^t_row, 1 - beta^t_column), an outer minimum of two short vectors. A method that resets single weights
+adds a tensor of the weight's size, which joins the minimum.
 
 Used by `methods.adam` (stacks) and `optim.adam` (a user's module).
 """
@@ -24,9 +25,9 @@ class ElementSteps:
 
     Args:
         step: updates so far.
-        resets: `rows` (*R, out) and `columns` (*R, groups, in / groups), each under the key "step": the update at which
-            a row or column was last reset; and `missed`, how many updates the whole parameter went without a gradient.
-            None or empty if nothing ever was.
+        resets: `rows` (*R, out), `columns` (*R, groups, in / groups) and `elements` (*R, ...), each under the key
+            "step": the update at which a row, column or element was last reset; and `missed`, how many updates the
+            whole parameter went without a gradient. None or empty if nothing ever was.
         run_axes: the number of run axes R.
     """
 
@@ -49,8 +50,20 @@ class ElementSteps:
             counted["step"] += 1
 
     @staticmethod
+    def restart(resets: dict[str, dict[str, dict[str, Tensor]]]) -> None:
+        """Forget every reset and missed update, for a step count that goes back to zero; in place."""
+        for counts in resets.values():
+            for counted in counts.values():
+                counted["step"].zero_()
+
+    @staticmethod
     def record(resets: dict[str, dict[str, Tensor]], like: Tensor, region: Region, step: int) -> None:
         """Note that the region was reset at `step`."""
+        if region.mask is not None:
+            if "elements" not in resets:
+                resets["elements"] = {"step": torch.zeros(like.shape, dtype=torch.int64, device=like.device)}
+            region.write(resets["elements"]["step"], step - _missed(resets))
+            return
         run_axes = len(region.index) - (1 if region.groups is None else 2)
         vector = ElementSteps.vector(resets, like, region.groups, run_axes)
         put(vector, region.index, step - _missed(resets), region.active)
@@ -69,8 +82,8 @@ class ElementSteps:
 
     def correction(self, beta: float, like: Tensor) -> float | Tensor:
         """1 - beta^t: one number if nothing was reset, else a tensor that broadcasts against `like`."""
-        rows, columns = (self.resets or {}).get("rows"), (self.resets or {}).get("columns")
-        if rows is None and columns is None:
+        rows, columns, elements = ((self.resets or {}).get(key) for key in ("rows", "columns", "elements"))
+        if rows is None and columns is None and elements is None:
             return 1.0 - beta**self.step
         least: Tensor | None = None
         shape = like.shape
@@ -85,6 +98,9 @@ class ElementSteps:
             by_column = by_column.reshape(*by_column.shape[:-3], groups * outputs, per_group)
             by_column = by_column.reshape(by_column.shape + (1,) * (like.dim() - by_column.dim()))
             least = by_column if least is None else torch.minimum(least, by_column)
+        if elements is not None:
+            by_element = self._since(beta, elements["step"], like)
+            least = by_element if least is None else torch.minimum(least, by_element)
         assert least is not None
         return least
 

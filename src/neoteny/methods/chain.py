@@ -37,6 +37,7 @@ class Chain:
 
     def __init__(self, methods: Sequence[Method], view: View) -> None:
         _check_combination(methods)
+        _check_step_count(methods, view)
         self.methods = tuple(methods)
         self.view = view
         self.broken: dict[int, str] = {}
@@ -53,6 +54,10 @@ class Chain:
         }
         hears = [each for each in self.methods if _overrides(each, "on_reset") or _overrides(each, "on_units_reset")]
         view.resets_are_private = len(hears) <= 1
+
+    def needs_inputs(self) -> bool:
+        """Whether some method reads the forward passes of an update."""
+        return any(method.needs_inputs for method in self.methods)
 
     def reads(self) -> list[str]:
         """Modules whose inputs some method asks for."""
@@ -82,6 +87,11 @@ class Chain:
                 raise ValueError(
                     f"{type(method).__name__} reads the training loss: call plastic.observe(loss) before "
                     "optimizer.step()."
+                )
+            if method.needs_inputs and not view.calls and _has_gradients(view):
+                raise ValueError(
+                    f"{type(method).__name__} reads the inputs of the network, but the network itself was not called "
+                    "in a training pass: call model(inputs) in training mode, with gradients, before optimizer.step()."
                 )
         self._each("observe")
         for method, state, penalty in self._with_hook["penalty"]:
@@ -121,6 +131,12 @@ class Chain:
         for method, state in self.pairs:
             if method.is_optimizer:
                 method.on_reset(self.view, state, region)
+
+    def restart_step_counts(self) -> None:
+        """Let the method that is the optimizer count its updates from zero."""
+        for method, state in self.pairs:
+            if method.is_optimizer:
+                method.restart_count(self.view, state)
 
     def on_units_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
         """Tell every method but the one that did it that some units are new."""
@@ -256,6 +272,10 @@ def _overrides(method: Method, hook: str) -> bool:
     return getattr(type(method), hook) is not getattr(Method, hook)
 
 
+def _has_gradients(view: View) -> bool:
+    return any(view.gradient(name) is not None for name in view.parameters)
+
+
 def _add_term(view: View, method: Method, term: Tensor) -> None:
     """Add the gradient of a loss term (*R,) to the gradients of the parameters that have one."""
     if not isinstance(term, Tensor):
@@ -291,7 +311,26 @@ def _check_combination(methods: Sequence[Method]) -> None:
         raise ValueError(
             f"{' and '.join(averaging)} both say which weights to evaluate with: list one of them, not both."
         )
+    wrapping = [type(method).__name__ for method in methods if method.wraps_optimizer]
+    if len(wrapping) > 1:
+        raise ValueError(
+            f"{' and '.join(wrapping)} both decide how much of the optimizer's update is made: list one of them."
+        )
     for method in methods:
         why = method.why_not_with([other for other in methods if other is not method])
         if why:
             raise ValueError(f"{type(method).__name__} cannot be combined with the other methods: {why}")
+
+
+def _check_step_count(methods: Sequence[Method], view: View) -> None:
+    """Refuse a method that acts on step counts where no optimizer has one."""
+    wanting = [type(method).__name__ for method in methods if method.needs_step_count]
+    if not wanting:
+        return
+    optimizers = [method for method in methods if method.is_optimizer]
+    missing = ", ".join(type(each).__name__ for each in optimizers if not each.counts_steps)
+    if without := missing if optimizers else view.without_step_count():
+        raise ValueError(
+            f"{wanting[0]} acts on the step count of Adam, and {without} has none: use Adam, AdamW or another "
+            "optimizer of that kind."
+        )

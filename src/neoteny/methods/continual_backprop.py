@@ -26,9 +26,10 @@ from neoteny.text import render
 from neoteny.units import statistics as units
 from neoteny.units.device_tick import Settings, fused_reset, fused_tick
 from neoteny.units.fused_tick import measure_compiled
+from neoteny.units.gradients import gradient_modules, replacement_cost
 from neoteny.units.reset import clear_outgoing, draw_incoming
 from neoteny.units.schedule import Schedule
-from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM, UTILITIES
+from neoteny.units.utilities import ACTIVITY, CENTRED, GRADIENT, INCOMING, OUTGOING, RANDOM, UTILITIES
 from neoteny.units.view import LiveGroup, Magnitudes, Reader, View, read_modules
 
 COUNTS = ("eligible", "layer")
@@ -44,12 +45,18 @@ class ContinualBackprop(Method):
     \(|h - \hat f| \cdot \mathrm{mean}|w_{out}| / \mathrm{mean}|w_{in}|\) (equation 6). The contribution utility is
     equation 2, the mean-corrected one equation 5.
 
+    "gxd" is the first-order cost of the reset itself, \(\mathbb E|\partial L/\partial h \cdot (h - r)|\) over examples,
+    with \(r = \hat f\) if compensating, else 0 (2026; the formula is inferred from an abstract). Over the positions of
+    a convolution the products are summed before the absolute value. It reads gradients of activations, so that only the
+    library computes it; under a gradient scaler they are scaled, which ranks the units of a layer alike as long as the
+    scale stays.
+
     Args:
         replacement_rate: share of the eligible units replaced at each step, in [0, 1].
         maturity_threshold: a unit is eligible when its age in steps exceeds this.
         decay_rate: of the running averages, in [0, 1).
-        utility: "overall", "mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude" or
-            "random".
+        utility: "overall", "mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random"
+            or "gxd".
         compensate: add a replaced unit's mean contribution to the biases of its consumers, which keeps their mean
             pre-activation.
         count: "eligible" replaces rate * (eligible units) per step, "layer" rate * (units of the layer).
@@ -84,9 +91,38 @@ class ContinualBackprop(Method):
         check_choice(self, "count", COUNTS)
         check_flag(self, "compensate")
 
+    @classmethod
+    def nature(
+        cls,
+        replacement_rate: float | tuple[float, ...] = 1e-5,
+        maturity_threshold: int | tuple[int, ...] = 1000,
+        decay_rate: float | tuple[float, ...] = 0.99,
+    ) -> ContinualBackprop:
+        """The version of Dohare et al. 2024 (Nature): the contribution utility alone, without compensation.
+
+        `replacement_rate` times the units of the layer are replaced per step. There is no mean-correction and no
+        division by incoming weights.
+
+        Args:
+            replacement_rate, maturity_threshold: the authors use 1e-5 and 1,000 for class-incremental CIFAR-100, 1e-4
+                and 10,000 for PPO (with weight decay 1e-4).
+            decay_rate: of the running averages.
+
+        Example:
+            >>> ContinualBackprop.nature().utility
+            'contribution'
+        """
+        return cls(
+            replacement_rate, maturity_threshold, decay_rate, utility="contribution", compensate=False, count="layer"
+        )
+
     def reads(self, view: View) -> list[str]:
         """Every group's reader and consumers."""
         return read_modules(view)
+
+    def reads_gradients(self, view: View) -> list[str]:
+        """For the utility "gxd", where units are read."""
+        return gradient_modules(view, "ContinualBackprop(utility='gxd')") if self._uses_gradients else []
 
     def init(self, view: View) -> State:
         """Statistics and a replacement schedule for every group."""
@@ -208,8 +244,10 @@ class ContinualBackprop(Method):
             self._recount(statistics, schedule["step"], schedule["accumulator"])
             statistics["replaced"] = np.asarray(values["replaced"], dtype=np.int64)
 
-    def kernel_terms(self) -> KernelTerms:
+    def kernel_terms(self) -> KernelTerms | str:
         """The replacement of units."""
+        if self._uses_gradients:
+            return f"the utility {self.utility!r} of ContinualBackprop is not covered"
         return KernelTerms(
             replacement=Replacement(
                 self.replacement_rate,
@@ -225,9 +263,15 @@ class ContinualBackprop(Method):
         """Statistics and schedule of every group."""
         return KernelState(units=state)
 
-    def recorded_step(self) -> RecordedStep:
+    def recorded_step(self) -> RecordedStep | str:
         """The measures are recorded; units are replaced at few updates, between two replays."""
+        if self._uses_gradients:
+            return f"the utility {self.utility!r} of ContinualBackprop is not covered"
         return RecordedStep(record=self.measure, between=self.replace)
+
+    @property
+    def _uses_gradients(self) -> bool:
+        return bool(UTILITIES[self.utility] & GRADIENT)
 
     def _recount(self, statistics: State, step: int | None = None, accumulator: Any = None) -> None:
         """Count eligible units from the birth steps; on a GPU this waits for the device."""
@@ -250,7 +294,10 @@ class ContinualBackprop(Method):
         units.update_means(view, group, reader, statistics, batches, self.decay_rate)
         if terms & RANDOM:
             return
-        if terms & ACTIVITY:
+        if terms & GRADIENT:
+            centre = mean / units.correction(statistics) if self.compensate else None
+            utility = replacement_cost(view, group, reader, mean.dtype, centre)
+        elif terms & ACTIVITY:
             centre = mean / units.correction(statistics) if terms & CENTRED else None
             utility = units.contribution(view, group, reader, magnitudes, batches, centre)
         elif terms & OUTGOING:

@@ -143,7 +143,7 @@ def serves(parameter: Tensor, state: Mapping[str, Any], betas: tuple[float, floa
     gradient, first, second = parameter.grad, state["exp_avg"], state["exp_avg_sq"]
     if gradient is None or not parameter.is_cuda or not parameter.numel():
         return False
-    if type(gradient) is not Tensor or gradient.is_sparse:
+    if type(gradient) is not Tensor or gradient.is_sparse or "elements" in state.get("resets", ()):
         return False
     if not KINDS.keys() >= {parameter.dtype, gradient.dtype} or {first.dtype, second.dtype} != {parameter.dtype}:
         return False

@@ -1,7 +1,7 @@
 """Adam's update in one compiled pass, for parameters on the CPU: every element is read and written once.
 
 The arithmetic is `optim.adam_update`'s, with its step counts of single elements; what does not fit (another device, a
-grouped convolution whose columns were reset, no numba) takes the general path there.
+grouped convolution whose columns were reset, single weights that were reset, no numba) takes the general path there.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def update_fused(
             return False
     rows, columns = _NEVER, _NEVER
     if resets:
+        if "elements" in resets:
+            return False
         if "rows" in resets:
             rows = resets["rows"]["step"].numpy().reshape(-1, shape[run_axes])
         if "columns" in resets:

@@ -73,12 +73,25 @@ class Method:
     is_optimizer: ClassVar[bool] = False
     """Whether `step` is the update itself. A stack takes one such method, as its first; `neoteny.optim.from_method`
     makes a torch optimizer of it."""
+    redraws_weights: ClassVar[bool] = False
+    """Whether the method draws new weights by `view.initial`, so that the initial distribution of every layer must be
+    known, not only that of layers with units."""
     needs_loss: ClassVar[bool] = False
     """Whether the method reads `view.loss`, so that a user's loop has to call `plastic.observe(loss)`."""
+    needs_inputs: ClassVar[bool] = False
+    """Whether the method reads `view.calls`, the forward passes of the update."""
     needs_boundary_data: ClassVar[bool] = False
     """Whether `task_boundary` needs data of the task that begins."""
     averages_weights: ClassVar[bool] = False
     """Whether `evaluation` gives weights; at most one of the methods may."""
+    wraps_optimizer: ClassVar[bool] = False
+    """Whether the method decides how much of the optimizer's update is made; at most one of the methods may."""
+    counts_steps: ClassVar[bool] = False
+    """Of an optimizer, whether it corrects its moments by a step count, as Adam does (`restart_count`)."""
+    needs_step_count: ClassVar[bool] = False
+    """Whether the method acts on the optimizer's step count, so that the optimizer must have one."""
+    shared_by_runs: ClassVar[tuple[str, ...]] = ()
+    """Sequences that all runs share (Adam's betas, names of layers); any other sequence has one number per run."""
 
     def init(self, view: View) -> State:
         """The method's state before the first step."""
@@ -115,6 +128,9 @@ class Method:
 
     def on_reset(self, view: View, state: State, region: Region) -> None:
         """Make per-element state of these elements as if they were new; the parameter itself is rewritten already."""
+
+    def restart_count(self, view: View, state: State) -> None:
+        """Of an optimizer with `counts_steps`: the step count of every weight back to zero, moments kept."""
 
     def on_units_reset(self, view: View, state: State, group: LiveGroup, chosen: ChosenUnits) -> None:
         """Make per-unit state of these units, which another method has reset, as if they were new."""
@@ -168,7 +184,10 @@ class Method:
 
     def runs(self) -> int | None:
         """The number of runs its sequences are for, None if all its hyperparameters are single numbers."""
-        lengths = {name: len(value) for name, value in self.hyperparameters().items() if isinstance(value, tuple)}
+        values = self.hyperparameters().items()
+        lengths = {
+            name: len(value) for name, value in values if isinstance(value, tuple) and name not in self.shared_by_runs
+        }
         if len(set(lengths.values())) > 1:
             raise ValueError(
                 f"{type(self).__name__}: sequences of hyperparameters must be of one length; got {lengths}."

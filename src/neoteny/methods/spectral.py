@@ -18,18 +18,21 @@ from neoteny.units.view import View
 class Spectral(Method):
     r"""Spectral regularisation (Lewandowski et al. 2025).
 
-    Adds \(\lambda (\sum_l (\sigma_1(W_l)^k - 1)^2 + \sum_l \lVert b_l \rVert^{2k} + \sum (g - 1)^2)\) to the loss, over
+    Adds \(\lambda (\sum_l (\sigma_1(W_l)^k - t)^2 + \sum_l \lVert b_l \rVert^{2k} + \sum (g - 1)^2)\) to the loss, over
     the weights and biases of linear layers and convolutions and the scales \(g\) of norms. The largest singular value
     is \(\sigma_1 = u^\top W v\) with \(u, v\) from one step of power iteration per update, kept from update to update
-    and held constant in the gradient. A convolution is the matrix (out, in * taps).
+    and held constant in the gradient. The target \(t\) is 1. A convolution is the matrix (out, in * taps).
 
     The bias term has two readings, \(\lVert b \rVert^{2k}\) and \(\lVert b \rVert^2\); this is the first (the second
-    is `bias_power=1`).
+    is `bias_power=1`). The authors of L2-ER run it as a baseline with `Spectral(..., bias_power=1, target=2.0,
+    iterations=10)`.
 
     Args:
         strength: \(\lambda\), at least 0. Baselines of others use 1e-3 (MNIST) and 1e-2 (CIFAR, ImageNet).
         power: \(k\), at least 1; the authors use 2.
         bias_power: the \(k\) of the bias term, at least 1.
+        target: \(t\), what \(\sigma_1^k\) is pulled to, at least 0.
+        iterations: steps of power iteration per update, at least 1.
 
     Example:
         >>> Spectral(1e-3).power
@@ -39,6 +42,8 @@ class Spectral(Method):
     strength: float | tuple[float, ...]
     power: int = 2
     bias_power: int = 2
+    target: float | tuple[float, ...] = 1.0
+    iterations: int = 1
 
     card: ClassVar[Card] = Card(
         "regularisers",
@@ -52,6 +57,8 @@ class Spectral(Method):
         check_number(self, "strength")
         check_number(self, "power", 1, whole=True, single=True)
         check_number(self, "bias_power", 1, whole=True, single=True)
+        check_number(self, "target")
+        check_number(self, "iterations", 1, whole=True, single=True)
 
     def init(self, view: View) -> State:
         """The right singular vector of every weight, drawn at random."""
@@ -68,8 +75,9 @@ class Spectral(Method):
         for layer in view.layers:
             if layer.weight is not None and layer.weight in parameters:
                 matrix = _matrix(view, parameters[layer.weight])
-                sigma = _largest_singular_value(matrix, _vector(view, state, layer.weight, matrix))
-                terms.append((sigma**self.power - 1.0) ** 2)
+                vector = _vector(view, state, layer.weight, matrix)
+                sigma = _largest_singular_value(matrix, vector, self.iterations)
+                terms.append((sigma**self.power - view.per_run(self.target, sigma, axes=0)) ** 2)
             if layer.scale is not None and layer.scale in parameters:
                 terms.append((parameters[layer.scale] - 1.0).square().flatten(run_axes).sum(-1))
             elif layer.scale is None and layer.bias is not None and layer.bias in parameters:
@@ -98,14 +106,16 @@ def _vector(view: View, state: State, name: str, matrix: Tensor) -> Tensor:
     return slot(state, name, draw)
 
 
-def _largest_singular_value(matrix: Tensor, right: Tensor) -> Tensor:
-    """u^T W v (*R,), after one step of power iteration that changes `right` in place."""
+def _largest_singular_value(matrix: Tensor, right: Tensor, iterations: int) -> Tensor:
+    """u^T W v (*R,), after some steps of power iteration that change `right` in place."""
     smallest = torch.finfo(matrix.dtype).tiny
+    left = right
     with torch.no_grad():
-        left = (matrix @ right.unsqueeze(-1)).squeeze(-1)
-        left = left / left.norm(dim=-1, keepdim=True).clamp_min(smallest)
-        moved = (left.unsqueeze(-2) @ matrix).squeeze(-2)
-        length = moved.norm(dim=-1, keepdim=True)
-        # A matrix of zeros gives no direction: the vector stays.
-        right.copy_(torch.where(length > 0.0, moved / length.clamp_min(smallest), right))
+        for _ in range(iterations):
+            left = (matrix @ right.unsqueeze(-1)).squeeze(-1)
+            left = left / left.norm(dim=-1, keepdim=True).clamp_min(smallest)
+            moved = (left.unsqueeze(-2) @ matrix).squeeze(-2)
+            length = moved.norm(dim=-1, keepdim=True)
+            # A matrix of zeros gives no direction: the vector stays.
+            right.copy_(torch.where(length > 0.0, moved / length.clamp_min(smallest), right))
     return (left.unsqueeze(-2) @ matrix @ right.unsqueeze(-1).clone()).squeeze(-1).squeeze(-1)

@@ -14,6 +14,9 @@ GROWING = ("parameters", "resets")
 """Dicts under these keys have entries for what was seen so far: parameters that were trained, weights that were reset.
 Two states of one method may differ in them."""
 
+INPUTS = "calls"
+"""The dict under this key holds inputs of the network, of any number and shape: loading replaces it as a whole."""
+
 
 def slot(state: State, name: str, make: Callable[[], Any]) -> Any:
     """The method's entry for a parameter, made when the parameter is first seen (it may be unfrozen or added late)."""
@@ -58,7 +61,9 @@ def copy_nested(source: Mapping[str, Any], target: State, prune: bool = False) -
     for key in [key for key in target if prune and key not in source]:
         del target[key]
     for key, value in source.items():
-        if isinstance(value, Mapping):
+        if key == INPUTS:
+            target[key] = snapshot(value)
+        elif isinstance(value, Mapping):
             copy_nested(value, target.setdefault(key, {}), prune or key in GROWING)
         elif isinstance(value, Tensor) and isinstance(target.get(key), Tensor):
             with torch.no_grad():
@@ -73,6 +78,8 @@ def adopt(state: State, fresh: Mapping[str, Any]) -> None:
         del state[key]
     for key, value in fresh.items():
         kept = state.get(key)
+        if key == INPUTS and key in state:
+            continue
         if isinstance(value, dict) and isinstance(kept, dict):
             adopt(kept, value)
         elif key not in state or (isinstance(value, Tensor) and getattr(kept, "shape", None) != value.shape):

@@ -77,6 +77,22 @@ class UPGD(Method):
     def step(self, view: View, state: State) -> None:
         """The update."""
         state["step"] += 1
+        for name, changeable in self._changeable(view, state).items():
+            self._update(view, state, name, changeable)
+
+    def on_reset(self, view: View, state: State, region: Region) -> None:
+        """Average and step count of the region to zero."""
+        if region.name in state["parameters"]:
+            average = self._average(state, region.name, view.tensor(region.name))
+            region.write(average, 0.0)
+            ElementSteps.record(state["resets"].setdefault(region.name, {}), average, region, state["step"])
+
+    def _average(self, state: State, name: str, parameter: Tensor) -> Tensor:
+        """The running utility of a parameter before correction."""
+        return slot(state, name, lambda: torch.zeros_like(parameter).detach())
+
+    def _changeable(self, view: View, state: State) -> dict[str, Tensor]:
+        """1 minus the scaled utility, of every parameter that has a gradient; the averages move by one update."""
         step, run_axes = state["step"], len(view.runs)
         averages: dict[str, Tensor] = {}
         utilities: dict[str, Tensor] = {}
@@ -87,30 +103,22 @@ class UPGD(Method):
             if step > 1 and name not in state["parameters"]:  # unfrozen or added later: its first update is now
                 resets = state["resets"].setdefault(name, {})
                 ElementSteps.record(resets, parameter, Region.whole(name, parameter, run_axes), step - 1)
-            average = averages[name] = _average(state, name, parameter)
+            average = averages[name] = self._average(state, name, parameter)
             average.lerp_(-gradient * parameter.detach(), 1.0 - self.decay_rate)
             steps = ElementSteps(step, state["resets"].get(name), run_axes)
             utilities[name] = average / steps.correction(self.decay_rate, average)
         if len(averages) < len(state["parameters"]):
             ElementSteps.miss(state["resets"], state["parameters"], list(averages))
         largest = _largest(averages if self.scale == "raw" else utilities, run_axes)
+        found: dict[str, Tensor] = {}
         for name, utility in utilities.items():
-            parameter = view.parameters[name]
             if self.scale == "local":
                 length = utility.flatten(run_axes + 1).norm(dim=-1) if view.axes(utility) > 1 else utility.norm(dim=-1)
                 scale = length.reshape(length.shape + (1,) * (utility.dim() - length.dim()))
             else:
                 scale = largest.reshape(largest.shape + (1,) * view.axes(utility))
-            smallest = torch.finfo(utility.dtype).tiny
-            changeable = 1.0 - torch.sigmoid(utility / scale.clamp_min(smallest))
-            self._update(view, name, parameter, changeable, step)
-
-    def on_reset(self, view: View, state: State, region: Region) -> None:
-        """Average and step count of the region to zero."""
-        if region.name in state["parameters"]:
-            average = state["parameters"][region.name]
-            region.write(average, 0.0)
-            ElementSteps.record(state["resets"].setdefault(region.name, {}), average, region, state["step"])
+            found[name] = changeable_share(utility, scale)
+        return found
 
     def kernel_terms(self) -> KernelTerms:
         """An update that spares useful weights."""
@@ -121,19 +129,28 @@ class UPGD(Method):
         """The averages, the number of updates, and the reset steps."""
         return KernelState(moments=(state["parameters"],), clock=state, resets=state["resets"])
 
-    def _update(self, view: View, name: str, parameter: Tensor, changeable: Tensor, step: int) -> None:
-        gradient = view.gradient(name)
+    def _update(self, view: View, state: State, name: str, changeable: Tensor) -> None:
+        gradient, parameter = view.gradient(name), view.parameters[name]
         assert gradient is not None
-        noise = torch.zeros_like(parameter).detach()
-        add_noise(view, noise, step, f"{name}/upgd", self.noise_std)
+        noise = self._noise(view, name, state["step"])
         direction = (gradient + noise) * changeable if self.protect else gradient + noise * changeable
+        self._move(view, parameter, direction)
+
+    def _noise(self, view: View, name: str, step: int) -> Tensor:
+        noise = torch.zeros_like(view.parameters[name]).detach()
+        add_noise(view, noise, step, f"{name}/upgd", self.noise_std)
+        return noise
+
+    def _move(self, view: View, parameter: Tensor, direction: Tensor) -> None:
+        """Decay the weights and move them against a direction."""
         size = view.per_run(self.step_size, parameter, view.axes(parameter))
         decay = view.per_run(self.weight_decay, parameter, view.axes(parameter))
         parameter.mul_(1.0 - size * decay).sub_(direction * (size * self.factor))
 
 
-def _average(state: State, name: str, parameter: Tensor) -> Tensor:
-    return slot(state, name, lambda: torch.zeros_like(parameter).detach())
+def changeable_share(utility: Tensor, scale: Tensor) -> Tensor:
+    """1 - sigmoid(utility / scale); a scale that is not positive counts as a very small one, so that no sign flips."""
+    return 1.0 - torch.sigmoid(utility / scale.clamp_min(torch.finfo(utility.dtype).tiny))
 
 
 def _largest(utilities: dict[str, Tensor], run_axes: int) -> Tensor:

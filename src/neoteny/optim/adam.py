@@ -138,6 +138,12 @@ class Adam(Optimizer):
                 region.write(state[key], 0.0)
             ElementSteps.record(state.setdefault("resets", {}), parameter, region, int(state["step"]))
 
+    def restart_step_counts(self) -> None:
+        """Step counts of all weights back to zero; moments are kept."""
+        for state in self.state.values():
+            state["step"].zero_()
+            ElementSteps.restart({"resets": state.get("resets", {})})
+
 
 class AdamW(Adam):
     """`Adam` with decoupled weight decay, as `torch.optim.AdamW`: weights shrink by lr * weight_decay at each update.

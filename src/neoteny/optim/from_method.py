@@ -83,6 +83,21 @@ class MethodOptimizer(Optimizer):
                 if owned is parameter:
                     self._instance(group).on_reset(self._view(number), self._state(number), replace(region, name=name))
 
+    @property
+    def name(self) -> str:
+        """The method's name."""
+        return type(self._method).__name__
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the method corrects its moments by a step count."""
+        return self._method.counts_steps
+
+    def restart_step_counts(self) -> None:
+        """Set the method's step counts back to zero; moments are kept."""
+        for number, group in enumerate(self.param_groups):
+            self._instance(group).restart_count(self._view(number), self._state(number))
+
     def state_dict(self) -> dict[str, Any]:
         """As of every torch optimizer, with the seed of the draws."""
         return {**super().state_dict(), "seed": self._seed}
@@ -168,6 +183,18 @@ class _GroupView(View):
         if gradient is not None and gradient.is_sparse:
             raise TypeError(f"{name} has sparse gradients, but {self._optimizer._method!r} needs dense ones.")
         return gradient
+
+    def output_weight(self) -> str | None:
+        """The last matrix of all groups: an optimizer sees no layers."""
+        every = [
+            (number, place, parameter)
+            for number, group in enumerate(self._optimizer.param_groups)
+            for place, parameter in enumerate(group["params"])
+        ]
+        matrices = [(number, place) for number, place, parameter in every if parameter.dim() > 1]
+        if not matrices or matrices[-1][0] != self._number:
+            return None
+        return self.named()[matrices[-1][1]][0]
 
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """Not known to an optimizer."""

@@ -13,7 +13,7 @@ import copy
 import inspect
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,7 @@ class OptimizerState:
         self.optimizers = optimizers
         self._initial: dict[tuple[int, int, int], list[dict[str, Beginning]]] = {}
         self._homes: dict[Tensor, tuple[int, int]] = {}
+        self._starts_alone: dict[tuple[int, int, int], bool] = {}
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -71,6 +72,14 @@ class OptimizerState:
     def owns(self, parameter: Tensor) -> bool:
         """Whether an optimizer updates this parameter."""
         return self._home(parameter) is not None
+
+    def group_of(self, parameter: Tensor) -> dict[str, Any] | None:
+        """The parameter group that a parameter is in, live; None if there is none."""
+        home = self._homes.get(parameter) or self._home(parameter)
+        if home is None:
+            return None
+        self._homes[parameter] = home
+        return self.optimizers[home[0]].param_groups[home[1]]
 
     def forget(self, parameter: Tensor) -> None:
         """Drop the state of a parameter that no longer exists."""
@@ -107,6 +116,32 @@ class OptimizerState:
                     region.copy(parameter, whole)
                 else:
                     region.write(whole, 0.0 if beginning is None else beginning.value.to(value.device))
+
+    def restart(self, parameter: Tensor, whole: Region) -> None:
+        """Put the state of a whole parameter back to its start, with what is one number per tensor (a step count).
+
+        An optimizer that makes the state of a parameter when it first updates it, forgets it and starts again.
+        """
+        home = self._home(parameter)
+        if home is None:
+            return
+        optimizer = self.optimizers[home[0]]
+        if hasattr(optimizer, "clear_elements") or not self._makes_state_when_needed(parameter, home):
+            self.clear(parameter, whole)
+            return
+        for each in _nested(optimizer):
+            each.state.pop(parameter, None)
+
+    def _makes_state_when_needed(self, parameter: Tensor, home: tuple[int, int]) -> bool:
+        """Whether a twin without any state takes steps; Adagrad, for one, makes its state in the constructor."""
+        key = (*home, parameter.dim())
+        if key not in self._starts_alone:
+            try:
+                _try(self.optimizers[home[0]], home[1], parameter, 0.0, (_copied,))
+                self._starts_alone[key] = True
+            except TypeError:
+                self._starts_alone[key] = False
+        return self._starts_alone[key]
 
     def elementwise(self, parameter: Tensor, groups: int | None) -> ElementState | None:
         """What to write where rows (`groups` None) or columns of a parameter are reset.
@@ -160,6 +195,38 @@ class OptimizerState:
         if not hasattr(optimizer, "element_state"):
             return 0
         return int(optimizer.state.get(parameter, {}).get("step", 0))  # pyright: ignore[reportOptionalMemberAccess]
+
+    def restart_step_counts(self) -> None:
+        """Set the step counts of all parameters back to zero, as they were before the first update; moments stay."""
+        for optimizer in self.optimizers:
+            if hasattr(optimizer, "restart_step_counts"):
+                optimizer.restart_step_counts()  # pyright: ignore[reportAttributeAccessIssue]
+            elif self._counts_steps(optimizer):
+                for each in _nested(optimizer):
+                    for state in each.state.values():
+                        if isinstance(state.get("step"), Tensor):
+                            state["step"].zero_()
+                        elif "step" in state:
+                            state["step"] = 0
+
+    def without_step_count(self) -> str:
+        """The names of the optimizers, if none of them corrects its moments by a step count; else ""."""
+        if any(self._counts_steps(optimizer) for optimizer in self.optimizers):
+            return ""
+        return ", ".join(getattr(optimizer, "name", type(optimizer).__name__) for optimizer in self.optimizers)
+
+    def _counts_steps(self, optimizer: Optimizer) -> bool:
+        """Whether it is of Adam's kind, with a step count as the only number that is not by element."""
+        if hasattr(optimizer, "restart_step_counts"):
+            return getattr(optimizer, "counts_steps", True)
+        like = optimizer.param_groups[0]["params"][0]
+        home = self._home(like)
+        assert home is not None
+        for initial in self._initial_of(like, home):
+            numbers = {key for key, beginning in initial.items() if beginning.axes == ()}
+            if numbers == {"step"} and any(key.startswith("exp_avg") for key in initial):
+                return True
+        return False
 
     def shares_step_count(self) -> str:
         """The optimizer whose reset weights go on with the step count of their tensor, as in torch's Adam family."""
@@ -223,14 +290,16 @@ def initial_state(optimizer: Optimizer, group_number: int, like: Tensor) -> list
     ]
 
 
-def _try(optimizer: Optimizer, group_number: int, like: Tensor, value: float) -> list[dict[str, Tensor]]:
+def _try(
+    optimizer: Optimizer, group_number: int, like: Tensor, value: float, ways: Sequence[Callable[..., Optimizer]] = ()
+) -> list[dict[str, Tensor]]:
     """Each state tensor when it first appears, in a twin that steps on a constant parameter with gradients of zero."""
     group = optimizer.param_groups[group_number]
     options = copy.deepcopy({key: value for key, value in group.items() if key != "params"})
     if value and "weight_decay" in options:
         options["weight_decay"] = 0.0  # else moments would depend on the weight, too
     errors: list[Exception] = []
-    for make in (_copied, _constructed):
+    for make in ways or (_copied, _constructed):
         trial = torch.nn.Parameter(torch.full(_SIDES[: like.dim()], value, dtype=like.dtype, device=like.device))
         trial.grad = torch.zeros_like(trial)
         try:
@@ -310,7 +379,7 @@ def covers(value: Tensor, parameter: Tensor, region: Region) -> bool:
     """
     if value.shape == parameter.shape:
         return True
-    if value.dim() != parameter.dim() or value.dim() < 2:
+    if region.mask is not None or value.dim() != parameter.dim() or value.dim() < 2:
         return False
     axis = 0 if region.groups is None else 1
     factored = all(mine in (1, full) for mine, full in zip(value.shape, parameter.shape, strict=True))

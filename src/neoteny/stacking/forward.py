@@ -95,15 +95,27 @@ class VmapForward:
         template: a module of the networks' structure.
         reads: names of modules whose inputs to record.
         with_gradient: names of those whose inputs' gradients are wanted, too. Inside vmap an input cannot be
-            differentiated by from outside, so a zero is added to it that can.
+            differentiated by from outside, so a zero is added to it that can. Modules that are given the same tensor
+            share one zero, so that the gradient is that of all of them together.
+        in_evaluation: whether inputs are recorded in evaluation mode, not in training mode.
     """
 
-    def __init__(self, template: nn.Module, reads: Mapping[str, Any], with_gradient: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        template: nn.Module,
+        reads: Mapping[str, Any],
+        with_gradient: Iterable[str] = (),
+        *,
+        in_evaluation: bool = False,
+    ) -> None:
+        self._in_evaluation = in_evaluation
         self._template = template
         self._recorded: dict[str, Tensor] = {}
         self._with_gradient = list(with_gradient)
         self._zeros: dict[str, Tensor] = {}
         self._zero: dict[str, Tensor] = {}
+        self._moved: list[tuple[Tensor, Tensor, str]] = []
+        self._shared: dict[str, str] = {}
         modules = dict(template.named_modules())
         self._handles = [modules[name].register_forward_pre_hook(self._keep(name), with_kwargs=True) for name in reads]
         self._mapped = torch.vmap(self._one, randomness="error")
@@ -133,12 +145,13 @@ class VmapForward:
             buffers = {name: value.detach().clone() for name, value in tensors.items()}
             with torch.no_grad():  # for the shapes of the inputs
                 _, recorded = self._mapped(buffers, {}, inputs)
-            self._zeros = {name: torch.zeros_like(recorded[name]).requires_grad_() for name in self._with_gradient}
+            wanted = [name for name in self._with_gradient if name in recorded]
+            self._zeros = {name: torch.zeros_like(recorded[name]).requires_grad_() for name in wanted}
         return self._mapped(tensors, self._zeros, inputs)
 
     def sources(self, recorded: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """By what to differentiate for the gradients with respect to recorded inputs."""
-        return dict(self._zeros)
+        return {name: self._zeros[self._shared.get(name, name)] for name in self._zeros}
 
     def remove(self) -> None:
         """Take the hooks off the template."""
@@ -149,13 +162,14 @@ class VmapForward:
         self, tensors: dict[str, Tensor], zeros: dict[str, Tensor], inputs: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         self._recorded, self._zero = {}, zeros
+        self._moved, self._shared = [], {}
         outputs = functional_call(self._template, tensors, (inputs,))
-        recorded, self._recorded, self._zero = self._recorded, {}, {}
+        recorded, self._recorded, self._zero, self._moved = self._recorded, {}, {}, []
         return outputs, recorded
 
     def _keep(self, name: str) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if not module.training:
+            if module.training is self._in_evaluation:
                 return None
             value = args[0] if args else next(iter(kwargs.values()))
             before = self._recorded.get(name)
@@ -169,7 +183,12 @@ class VmapForward:
             self._recorded[name] = value
             if name not in self._zero:
                 return None
-            moved = self._recorded[name] + self._zero[name]
+            known = next((each for each in self._moved if each[0] is value), None)
+            if known is None:
+                moved = value + self._zero[name]
+                self._moved.append((value, moved, name))
+            else:
+                _, moved, self._shared[name] = known
             if args:
                 return (moved, *args[1:]), kwargs
             return args, {**kwargs, next(iter(kwargs)): moved}

@@ -26,7 +26,8 @@ from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.methods.state import copy_nested, snapshot
 from neoteny.stacking.forward import ChainForward, VmapForward, is_chain, named_tensors
 from neoteny.stacking.stack_view import StackView
-from neoteny.units.bind import bind_groups, check_initial, find_groups, plain_groups
+from neoteny.units.bind import bind_groups, check_initial, check_redrawn, find_groups, plain_groups
+from neoteny.units.calls import Call, autocast_of
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.trace import LeaveOut, Norm
 from neoteny.wiring.wiring import Wiring
@@ -85,8 +86,14 @@ def stack(
         live = bind_groups(template, wiring, init)
         for run, module in enumerate(modules if not trained else ()):
             check_initial(wiring, module, init, f"run {run}, ")
+    if any(method.redraws_weights for method in methods) and not trained:
+        for run, module in enumerate(modules):
+            check_redrawn(module, init, f"run {run}, ")
     view = StackView(modules, copy.deepcopy(template), live, seeds, init)
-    return Stack(view, methods, wiring, loss)
+    view.example = example
+    made = Stack(view, methods, wiring, loss)
+    view.example = None  # shown to the methods; not kept alive
+    return made
 
 
 class Stack:
@@ -97,6 +104,7 @@ class Stack:
         self.wiring = wiring
         self.view = view
         self.loss = _losses(loss)
+        view.optimizer = methods[0]
         self.chain = Chain(methods, view)
         self.chain.check_reads(dict(view.template.named_modules()))
         self.updates = 0
@@ -136,7 +144,7 @@ class Stack:
         losses = loss(outputs)
         self._check_losses(losses)
         parameters = view.parameters
-        read = {name: recorded[name] for name in self._read_gradients}
+        read = {name: recorded[name] for name in self._read_gradients if name in recorded}
         sources = self.forward.sources(read) if read else {}
         found = torch.autograd.grad(losses.sum(), [*parameters.values(), *sources.values()], allow_unused=True)
         inner = dict(zip(sources, found[len(parameters) :], strict=True))
@@ -145,23 +153,28 @@ class Stack:
         self.apply(
             dict(zip(parameters, found[: len(parameters)], strict=True)),
             {name: value.detach() for name, value in recorded.items()},
+            inputs,
         )
         return Step(losses.detach(), outputs.detach() if isinstance(outputs, Tensor) else outputs)
 
     @torch.no_grad()
-    def apply(self, gradients: Mapping[str, Tensor | None], activations: Mapping[str, Tensor]) -> None:
+    def apply(
+        self, gradients: Mapping[str, Tensor | None], activations: Mapping[str, Tensor], inputs: Tensor | None = None
+    ) -> None:
         """One update of every run from gradients that were found elsewhere.
 
         Args:
             gradients: for each parameter, (n, ...); changed in place by methods that add a loss term.
             activations: for each module that a method reads (`reads`), what it was given, (n, B, ...).
+            inputs: of the networks (n, B, ...), for methods that run them again.
         """
         view = self.view
         view.gradients = dict(gradients)
         view.activations = {name: [value] for name, value in activations.items()}
+        view.calls = [] if inputs is None else [Call((inputs.detach(),), {}, autocast_of([inputs]))]
         self.chain.before_update()
         self.chain.after_update()
-        view.activations, view.input_gradients, view.loss = {}, {}, None
+        view.activations, view.input_gradients, view.calls, view.loss = {}, {}, [], None
         self.updates += 1
 
     @property
@@ -241,6 +254,7 @@ class Stack:
         """The gradient of the training loss of one batch, by parameter name."""
         self._check_inputs(inputs)
         parameters = self.view.parameters
+        self.template.train()
         with torch.enable_grad():
             losses = self.loss(self._run(self.view.tensors, inputs)[0], targets)
             found = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)

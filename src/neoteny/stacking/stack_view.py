@@ -11,7 +11,10 @@ from torch.func import stack_module_state
 
 from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, initial_of
 from neoteny.layers.parameters import LayerParameters, layer_parameters
+from neoteny.stacking.forward import is_chain
+from neoteny.stacking.running_again import run_again
 from neoteny.units.bind import refuse_port
+from neoteny.units.calls import Call, Pass
 from neoteny.units.view import LiveGroup, View
 
 
@@ -42,6 +45,8 @@ class StackView(View):
         self.gradients: dict[str, Tensor | None] = {}
         self.tensors: dict[str, Tensor] = {**parameters, **buffers}
         self._buffers = buffers
+        self.optimizer: object = None
+        """The method that makes the updates."""
         self.on_rewrite: Callable[[], None] = lambda: None
         self._init = init
         self._parameters = {name: value for name, value in parameters.items() if value.requires_grad}
@@ -59,6 +64,11 @@ class StackView(View):
         return self._buffers
 
     @property
+    def structure(self) -> nn.Module:
+        """The template."""
+        return self.template
+
+    @property
     def layers(self) -> Sequence[LayerParameters]:
         """The names of weights, biases and scales, layer by layer."""
         return layer_parameters(self.template)
@@ -74,6 +84,28 @@ class StackView(View):
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
         return initial_of(self.template, weight, self._init)
+
+    def step_size(self, name: str) -> float | Tensor:
+        """The step size of the method that is the optimizer."""
+        size = getattr(self.optimizer, "step_size", None)
+        if not isinstance(size, (int, float, tuple)):
+            raise ValueError(
+                f"{type(self.optimizer).__name__} has no setting `step_size`, so the step size of {name!r} is not "
+                "known: choose another optimizer."
+            )
+        parameter = self.tensors[name]
+        return self.per_run(size, parameter, self.axes(parameter))
+
+    def forward(self, call: Call, tensors: Mapping[str, Tensor] | None = None, reads: Sequence[str] = ()) -> Pass:
+        """Make a forward pass of all networks again; see `View.forward`."""
+        return run_again(self.template, {**self.tensors, **(tensors or {})}, self._buffers, call, reads)
+
+    def joined(self, calls: Sequence[Call]) -> list[Call]:
+        """One call with all examples, of a chain of layers that in evaluation mode take each by itself."""
+        alike = {(call.arguments[0].shape[2:], call.arguments[0].dtype, call.autocast) for call in calls}
+        if len(alike) != 1 or not is_chain(self.template):
+            return list(calls)
+        return [Call((torch.cat([call.arguments[0] for call in calls], 1),), {}, calls[0].autocast)]
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether no parameter of the group was frozen since."""

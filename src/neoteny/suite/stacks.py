@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from neoteny.draws.seeded import seeded
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem
 from neoteny.suite.configuration import configure
@@ -18,8 +19,6 @@ from neoteny.suite.sweep import Setting, Sweep
 
 if TYPE_CHECKING:
     from neoteny.suite.store.results import Results
-
-_SEED_SPACE = 2**63 - 1  # of torch.manual_seed
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ class Run:
 
     def make_network(self, dtype: torch.dtype) -> nn.Module:
         """The network with its initial weights, on the CPU; the weights depend on the seed alone."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed % _SEED_SPACE)
+        with seeded(self.seed):
             return self.setting.network.make(self.problem).to(dtype)
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from neoteny.draws.initial import Declared, declared_distributions, declared_for
 from neoteny.layers.groups import UnitGroup
+from neoteny.layers.parameters import layer_parameters
 from neoteny.layers.parametrized import computed_from
 from neoteny.units.laws import check_declared
 from neoteny.units.view import LiveGroup
@@ -86,6 +87,23 @@ def check_initial(wiring: Wiring, model: nn.Module, init: Declared | None, label
     """Refuse a model whose weights do not look like the distribution that new units would be drawn from."""
     declared = declared_distributions(model, init)
     check_declared(model, {name: declared_for(name, declared) for name in producers_of(wiring)}, label=label)
+
+
+def check_redrawn(model: nn.Module, init: Declared | None, label: str = "") -> None:
+    """Refuse a model with a layer that would be redrawn from another distribution than its weights look like.
+
+    Weights that are all equal (an output layer that starts at zero) are put back to that value, not drawn.
+    """
+    declared = declared_distributions(model, init)
+    constant = [name for name in redrawn_layers(model) if len(model.get_submodule(name).weight.unique()) == 1]  # pyright: ignore
+    names = [name for name in redrawn_layers(model) if name not in constant]
+    check_declared(model, {name: declared_for(name, declared) for name in names}, label=label)
+
+
+def redrawn_layers(model: nn.Module) -> list[str]:
+    """The linear layers and convolutions that have a weight of their own to train."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return [layer.module for layer in layer_parameters(model) if layer.weight in trained]
 
 
 def producers_of(wiring: Wiring) -> list[str]:

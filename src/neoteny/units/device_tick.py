@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neoteny.units.utilities import UTILITIES
+from neoteny.units.utilities import GRADIENT, UTILITIES
 from neoteny.units.view import View
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def _make(view: View, state: dict[str, Any], settings: Settings) -> Fused | str:
     decay, threshold = settings.decay, settings.threshold
     if not isinstance(decay, (int, float)) or not isinstance(threshold, int):
         return "hyperparameters are sequences"
+    if UTILITIES[settings.utility] & GRADIENT:
+        return f"the utility {settings.utility!r} is computed from gradients"
     why = layout.why_not(view, view.groups, view.modules)
     if why:
         return why

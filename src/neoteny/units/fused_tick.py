@@ -15,7 +15,7 @@ import numpy as np
 
 from neoteny.jit import compiler
 from neoteny.units.numerics import is_plain
-from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
+from neoteny.units.utilities import ACTIVITY, CENTRED, GRADIENT, INCOMING, OUTGOING, RANDOM
 from neoteny.units.view import LiveGroup, Magnitudes, View
 
 
@@ -31,7 +31,7 @@ def measure_compiled(
 
     `terms`: of the utility, see `utilities`.
     """
-    if not group.plain_linear:
+    if not group.plain_linear or terms & GRADIENT:
         return False
     inputs = view.activations[group.reader.key]  # its one consumer, so the group ran if and only if that did
     if len(inputs) != 1 or not is_plain(inputs[0]) or inputs[0].dtype != statistics["utility"].dtype:

@@ -22,7 +22,9 @@ from neoteny.layers.ports import ConsumerPort, HiddenPort, NormPort, ProducerPor
 from neoteny.layers.recurrent import RECURRENT, hidden_source
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units import numerics
+from neoteny.units.calls import Call, Pass
 from neoteny.units.shared_inputs import SharedInputs
+from neoteny.wiring.output import find_output_layer
 
 Reader = ConsumerPort | NormPort | HiddenPort
 """Where activations are read."""
@@ -113,6 +115,7 @@ class View(ABC):
         parameters: name -> tensor (*R, ...), every trainable parameter.
         activations: module name -> the inputs (*R, B, ...) it has received since the last tick.
         input_gradients: module name -> the gradients of the loss with respect to those inputs, where a method asked.
+        calls: the forward passes of this update, where a method asked (`needs_inputs`).
         loss: (*R,) the training loss of this update, where it is known.
     """
 
@@ -123,15 +126,20 @@ class View(ABC):
     def __init__(self) -> None:
         self.activations: dict[str, list[Tensor]] = {}
         self.input_gradients: dict[str, list[Tensor]] = {}
+        self.calls: list[Call] = []
         self.loss: Tensor | None = None
         self.listeners: list[ResetListener] = []
         self._per_run: dict[Any, Tensor] = {}
         self._magnitudes: Magnitudes | None = None
+        self._gradient_magnitudes: Magnitudes | None = None
         self._shared_inputs: SharedInputs | None = None
         self.fused: dict[int, Any] = {}
         """Of methods that have one, the fused tick (`units/device_tick.py`), by the identity of their state."""
         self.resets_are_private = False
         """Whether no other method has to be told of units that one resets."""
+        self.example: Any = None
+        """What the network accepts, while methods are set up; it may show which layer gives the output."""
+        self._output: str | None = None
 
     @property
     @abstractmethod
@@ -147,6 +155,11 @@ class View(ABC):
     def modules(self) -> Mapping[str, nn.Module]:
         """Every module by name; none where they are stacked."""
         return {}
+
+    @property
+    def structure(self) -> nn.Module:
+        """A module with the network's structure; of a stack its tensors do not matter."""
+        raise TypeError(f"{type(self).__name__} sees parameters, not modules.")
 
     @property
     @abstractmethod
@@ -178,15 +191,49 @@ class View(ABC):
             make: from the present module to the new one, called once per run.
         """
 
+    def output_layer(self) -> str:
+        """The name of the layer that gives the network's output; found once, when a method first asks.
+
+        Raises:
+            ValueError: there are several, or it cannot be told.
+        """
+        if self._output is None:
+            self._output = find_output_layer(self.structure, [group.group for group in self.groups], self.example)
+        return self._output
+
     def weights(self) -> dict[str, Tensor]:
         """The trainable weights of linear layers and convolutions, (*R, out, in, ...)."""
         parameters = self.parameters
         names = [layer.weight for layer in self.layers if layer.weight is not None]
         return {name: parameters[name] for name in names if name in parameters}
 
+    def output_weight(self) -> str | None:
+        """The weight matrix of the output layer: that of the layer that the network lists last."""
+        return next((layer.weight for layer in reversed(self.layers) if layer.weight is not None), None)
+
     def gradient_scale(self) -> float | Tensor:
         """What gradients are still multiplied by (a scaler whose optimizer unscales by itself)."""
         return 1.0
+
+    def step_size(self, name: str) -> float | Tensor:
+        """The optimizer's present step size for a parameter, ready to broadcast against it."""
+        raise TypeError(f"The step size of {name!r} is not known here.")
+
+    def forward(self, call: Call, tensors: Mapping[str, Tensor] | None = None, reads: Sequence[str] = ()) -> Pass:
+        """Make a forward pass again, in evaluation mode, without a trace in buffers, random states or recordings.
+
+        It is differentiated where gradients are enabled.
+
+        Args:
+            call: of `view.calls`, or kept from an earlier update.
+            tensors: parameters and buffers to use instead of the present ones, by name.
+            reads: modules whose inputs to return, too.
+        """
+        raise TypeError("There is no network here to run.")
+
+    def joined(self, calls: Sequence[Call]) -> list[Call]:
+        """The same passes in fewer calls, where no example of a pass influences another."""
+        return list(calls)
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether all weights of a group may be changed now."""
@@ -205,6 +252,19 @@ class View(ABC):
         """Put the optimizer's state of these elements back to its start; nobody else is told."""
         for listener in self.listeners:
             listener.clear_optimizer(region)
+
+    def restart_optimizer(self, name: str) -> None:
+        """Put the optimizer's state of a whole parameter back to its start, with its step count."""
+        self.clear_optimizer(Region.whole(name, self.tensor(name), len(self.runs)))
+
+    def restart_step_counts(self) -> None:
+        """Set the step counts of the optimizer back to zero and keep its moments."""
+        for listener in self.listeners:
+            listener.restart_step_counts()
+
+    def without_step_count(self) -> str:
+        """The names of the optimizers, if none of them corrects its moments by a step count; else ""."""
+        return ""
 
     def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
         """The optimizer's state of rows (`groups` None) or columns of a parameter; None if it is not by element."""
@@ -251,6 +311,18 @@ class View(ABC):
         self._magnitudes.forget()
         return self._magnitudes
 
+    def gradient_magnitudes(self) -> Magnitudes:
+        """Sums of absolute gradients of weights as they are now; each weight that is asked for must have one."""
+        if self._gradient_magnitudes is None:
+            self._gradient_magnitudes = Magnitudes(self, self._known_gradient)
+        self._gradient_magnitudes.forget()
+        return self._gradient_magnitudes
+
+    def _known_gradient(self, name: str) -> Tensor:
+        gradient = self.gradient(name)
+        assert gradient is not None
+        return gradient
+
 
 class ResetListener(Protocol):
     """Hears of resets: the methods of an attachment or a stack."""
@@ -261,6 +333,10 @@ class ResetListener(Protocol):
 
     def clear_optimizer(self, region: Region) -> None:
         """The optimizer forgets some elements of a parameter."""
+        ...
+
+    def restart_step_counts(self) -> None:
+        """The optimizer's step counts go back to zero."""
         ...
 
     def on_units_reset(self, group: LiveGroup, chosen: ChosenUnits, by: object) -> None:
@@ -281,10 +357,15 @@ class Magnitudes:
     """Absolute incoming (mean) and outgoing (sum) weights of units; each weight is read once per tick and serves both.
 
     The paper sums both; a mean gives the same ranking inside a layer.
+
+    Args:
+        view: whose units.
+        of: from a weight's name to the tensor that is summed; the weight itself by default.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, of: Callable[[str], Tensor] | None = None) -> None:
         self._view = view
+        self._of = view.tensor if of is None else of
         self._sums: dict[str, numerics.Sums] = {}
         self._by_feature: dict[tuple[str, bool], Tensor] = {}
         self._joined: Tensor | None = None
@@ -346,7 +427,7 @@ class Magnitudes:
         """Row sums (blocks, first axis / groups) and column sums (blocks, second axis * taps) of one weight."""
         found = self._sums.get(weight)
         if found is None:
-            found = self._sums[weight] = self._passes[weight](self._view.tensor(weight))
+            found = self._sums[weight] = self._passes[weight](self._of(weight))
         return found
 
     def _features(self, port: ProducerPort | ConsumerPort, first_axis: bool) -> Tensor:

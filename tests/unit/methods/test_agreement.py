@@ -77,6 +77,8 @@ CASES = [
     Case("adaptation", "momentum", compensate=False, activation="sigmoid"),
     Case("weight_magnitude", "sgd", activation="tanh", loss="cross_entropy", replacement_rate=0.1),
     Case("random", "adam", "layer", activation="tanh", noise_std=1e-3, steps=300),
+    Case("gxd", "momentum", batch=4, passes=2, loss="cross_entropy"),
+    Case("gxd", "adam", "layer", False, "tanh", batch=2),
 ]
 
 

@@ -123,7 +123,7 @@ def test_shrink_and_perturb_in_a_stack_draws_the_noise_of_each_run_alone(optimiz
 
 
 @pytest.mark.parametrize(
-    "utility", ["mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random"]
+    "utility", ["mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random", "gxd"]
 )
 def test_every_utility_is_the_same_inside_a_stack(utility: str) -> None:
     cbp = ContinualBackprop((0.02, 0.05, 0.1), (10, 5, 0), 0.9, utility, count="layer")

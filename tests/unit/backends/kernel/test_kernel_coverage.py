@@ -75,6 +75,7 @@ class Decay(Method):
         (PermutedMNIST(), MLP, (SGD(0.1), Adam(0.1)), "one optimizer must come first"),
         (PermutedMNIST(), MLP, (SGD(0.1), ContinualBackprop(), ContinualBackprop()), "units are replaced twice"),
         (PermutedMNIST(), MLP, (SGD(0.1), ShrinkAndPerturb(0, 1), ShrinkAndPerturb(0, 1)), "noise is added twice"),
+        (PermutedMNIST(), MLP, (SGD(0.1), ContinualBackprop(utility="gxd")), "utility 'gxd'"),
     ],
 )
 def test_what_is_not_covered_is_named(
@@ -93,6 +94,7 @@ def test_a_method_that_declares_what_it_does_is_covered() -> None:
 def test_a_method_that_declares_nothing_is_not_recorded() -> None:
     assert why_not_recorded((SGD(0.1), Clip())) == "Clip is not covered"
     assert why_not_recorded((OtherOptimizer(0.1),)) == "OtherOptimizer is not covered"
+    assert "utility 'gxd'" in why_not_recorded((SGD(0.1), ContinualBackprop(utility="gxd")))
 
 
 @pytest.mark.parametrize("method", [Clip(), OtherOptimizer(0.1)])

@@ -53,13 +53,36 @@ class PeriodicReset:
     """Units are reset every `period` updates if a score of theirs is at most `threshold`.
 
     Attributes:
-        score: "activity" (the mean of |h|) over the layer's mean of it; see `ReDo`.
+        score: over the layer's mean of it: "activity", the mean of |h| (see `ReDo`), or "gradient", the mean of |g| of
+            the incoming weights (see `ReGraMa`).
         period, threshold: see there.
     """
 
     score: str
     period: int
     threshold: Number
+
+
+@dataclass(frozen=True)
+class SilenceReset:
+    """Units are reset at silences that are long for them; the arguments of `SelfNormalizedResets`, which see.
+
+    Attributes:
+        period: updates between two recalibrations; 0 where tasks are counted instead.
+    """
+
+    rejection: Number
+    first_threshold: int
+    longest: int
+    period: int
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Weights and biases are clipped after the update; the arguments of `WeightClipping`, which see."""
+
+    bound: Number
+    spare_output: bool
 
 
 @dataclass(frozen=True)
@@ -78,12 +101,14 @@ class KernelTerms:
         optimizer: the rule of the update, "sgd", "momentum", "adam" or "upgd"; "" for a method that is not the
             optimizer.
         step_size, momentum, betas, eps: of the optimizer.
+        weight_decay: of "adam", decoupled: the weights shrink before the update.
         utility_step: of "upgd".
         l2: strength of an L2 term that joins the gradients before the update.
         anchor: strength of a pull to the initial weights that joins the gradients, but for those of norms.
         noise_std: standard deviation of the noise that is added to every weight after the update.
         replacement: how units are replaced after the update.
         reset: which units are reset after the update.
+        clip: the bounds that the weights are held within after the update.
         slow: the running average that is kept after the update.
     """
 
@@ -97,13 +122,10 @@ class KernelTerms:
     replacement: Replacement | None = None
     utility_step: UtilityStep | None = None
     anchor: Number | None = None
-    reset: PeriodicReset | None = None
+    weight_decay: Number | None = None
+    reset: PeriodicReset | SilenceReset | None = None
+    clip: Clip | None = None
     slow: SlowCopy | None = None
-
-    @property
-    def acts_after(self) -> bool:
-        """Whether it does something after the update."""
-        return any(each is not None for each in (self.noise_std, self.replacement, self.reset, self.slow))
 
 
 @dataclass(frozen=True)
@@ -116,7 +138,8 @@ class KernelState:
         clock: the dict whose entry "step" is the number of updates; None if the method does not count them.
         resets: the reset steps of rows and columns by parameter (see `ElementSteps`); None if none are kept.
         units: a group's statistics and schedule by its name (see `ContinualBackprop.init`).
-        counts: the dict of a group by its name whose entry "replaced" says how many of its units were reset.
+        groups: a group's dict by its name (see `UnitMethod.init`): how many of its units were reset, "replaced", and
+            what the method keeps of them.
     """
 
     moments: tuple[dict[str, Tensor], ...] = ()
@@ -124,7 +147,7 @@ class KernelState:
     clock: dict[str, Any] | None = None
     resets: dict[str, Any] | None = None
     units: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    counts: Mapping[str, dict[str, Tensor]] = field(default_factory=dict)
+    groups: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

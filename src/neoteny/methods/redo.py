@@ -98,7 +98,7 @@ class ReDo(UnitMethod):
 
     def kernel_state(self, state: State) -> KernelState:
         """The number of updates, and counts of reset units."""
-        return KernelState(clock=state, counts=state["groups"])
+        return KernelState(clock=state, groups=state["groups"])
 
 
 def scheduled_number(units: int, update: int, total: int, share: float) -> int:

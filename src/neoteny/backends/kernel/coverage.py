@@ -1,7 +1,7 @@
 """Whether a compiled kernel trains a setting: the sparse ones, or else, on the CPU, the dense one.
 
-Before this: a setting of the suite (problem, network, methods); after it: `suite.configuration`, which chooses a backend,
-and `backends.backend`, which makes it.
+Before this: a setting of the suite (problem, network, methods); after it: `suite.configuration`, which chooses a
+backend, and `backends.backend`, which makes it.
 """
 
 from __future__ import annotations

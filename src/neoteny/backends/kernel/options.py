@@ -33,7 +33,9 @@ FOLD = 0.125
 """L2 under plain SGD is a lazy factor of each matrix; one below this is multiplied into the weights at once."""
 _BEYOND = {
     "anchor": "a pull to initial weights is",
+    "weight_decay": "decoupled weight decay is",
     "reset": "resets by a score are",
+    "clip": "clipping is",
     "slow": "slow weights are",
 }  # terms of the dense kernel
 

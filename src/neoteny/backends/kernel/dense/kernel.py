@@ -56,7 +56,10 @@ class Flags(NamedTuple):
     utility: int
     compensate: bool
     count_layer: bool
+    reset_by: int
     reset_period: int
+    first_threshold: int
+    spare_output: bool
     slow_period: int
 
 

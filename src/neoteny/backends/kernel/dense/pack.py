@@ -14,7 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.backends.kernel.dense.terms import ADAM, MOMENTUM, PAD, REPLACE, SGD, DenseOptions
+from neoteny.backends.kernel.dense.terms import (
+    ACTIVITY,
+    ADAM,
+    GRADIENT,
+    MOMENTUM,
+    PAD,
+    REPLACE,
+    RESET,
+    SGD,
+    SILENCE,
+    DenseOptions,
+)
 from neoteny.draws.rng import purpose_code
 from neoteny.methods.declaration import KernelState, KernelTerms, kernel_terms_of
 from neoteny.stacking.stack import Stack
@@ -60,6 +71,8 @@ class DenseState(NamedTuple):
         since: int64 (n, U), the update at which a unit was last made new by any method.
         accumulator: float64 (n, hidden), units due but not yet replaced.
         replaced, reset: int64 (n, hidden), units replaced by continual backpropagation, and reset, so far.
+        score: float64 (n, U), of resets by gradients.
+        age, threshold: int64 (n, U), and histogram: int32 (n, U, longest), of resets by silence.
         seeds: int64 (n,).
     """
 
@@ -77,6 +90,10 @@ class DenseState(NamedTuple):
     accumulator: np.ndarray
     replaced: np.ndarray
     reset: np.ndarray
+    score: np.ndarray
+    age: np.ndarray
+    threshold: np.ndarray
+    histogram: np.ndarray
     seeds: np.ndarray
 
 
@@ -96,6 +113,7 @@ class DensePacked:
         runs, dtype = stack.view.runs[0], stack.view.parameters["out.weight"].detach().numpy().dtype
         moments = {SGD: 0, MOMENTUM: 1, ADAM: 2}.get(options.optimizer, 1)
         replaces = units if REPLACE in options.after else 0
+        by = options.reset_by if RESET in options.after else ACTIVITY
 
         def zeros(count: int, *lead: int, kind: Any = dtype) -> np.ndarray:
             return np.zeros((*lead, runs, count), dtype=kind)
@@ -115,6 +133,10 @@ class DensePacked:
             accumulator=zeros(options.hidden, kind=np.float64),
             replaced=zeros(options.hidden, kind=np.int64),
             reset=zeros(options.hidden, kind=np.int64),
+            score=zeros(units if by == GRADIENT else 0, kind=np.float64),
+            age=zeros(units if by == SILENCE else 0, kind=np.int64),
+            threshold=zeros(units if by == SILENCE else 0, kind=np.int64),
+            histogram=np.zeros((runs, units if by == SILENCE else 0, options.longest), dtype=np.int32),
             seeds=np.zeros(runs, dtype=np.int64),
         )
 
@@ -158,6 +180,9 @@ class DensePacked:
                 born = self.state.born[:, self._units(number)]
                 statistics["schedule"].load(self.step, self.state.accumulator[:, number].tolist(), born)
                 statistics["replaced"] = self.state.replaced[:, number].copy()
+            for group in kept.groups.values():
+                if "batch" in group and self.step > 0:
+                    group["batch"] = self.options.batch
 
     def _kept(self) -> Iterator[tuple[KernelTerms, KernelState]]:
         """Every method's declaration, and where its state lies."""
@@ -189,8 +214,11 @@ class DensePacked:
                     means = kept.units[group.name]["column_means"]
                     for key in means:
                         yield means, key, np.moveaxis(state.column_means[:, :, units], 0, -1)[..., None]
-                if kept.counts:
-                    yield kept.counts[group.name], "replaced", state.reset[:, number]
+                if kept.groups:
+                    yield kept.groups[group.name], "replaced", state.reset[:, number]
+                    for key in ("score", "age", "threshold", "histogram"):
+                        if key in kept.groups[group.name]:
+                            yield kept.groups[group.name], key, getattr(state, key)[:, units]
 
     def _parameters(
         self, tensors: Mapping[str, Tensor], flat: np.ndarray, norms: bool = True

@@ -75,24 +75,13 @@ def _rows(shape, options, layer):  # pragma: no cover - compiled
 
 @compiled
 def adam(
-    p,
-    grad,
-    first,
-    second,
-    shape,
-    options,
-    step_size,
-    one_minus_beta1,
-    one_minus_beta2,
-    beta2,
-    eps,
-    scale1,
-    scale2,
-    zero,
-):  # pragma: no cover - compiled
+    p, grad, first, second, shape, options, step_size, keep, one_minus_beta1, one_minus_beta2, beta2, eps, scale1,
+    scale2, zero,
+):  # pragma: no cover - compiled  # fmt: skip
     """Adam with a step count for every weight: that of the younger of the two units that it joins."""
     for k in range(p.size):
         gradient = grad[k]
+        p[k] *= keep
         first[k] += one_minus_beta1 * (gradient - first[k])
         second[k] = beta2 * second[k] + one_minus_beta2 * gradient * gradient
     for layer in range(np.uint64(len(shape.inputs))):
@@ -178,3 +167,13 @@ def follow(p, slow, share, copies):  # pragma: no cover - compiled
     if copies:
         for k in range(p.size):
             p[k] = slow[k]
+
+
+@compiled
+def clip(p, shape, options, bound, one):  # pragma: no cover - compiled
+    """Hold weights and biases within bound / sqrt(inputs)."""
+    most = np.empty(1, p.dtype)
+    for layer in range(len(shape.inputs) - (1 if options.spare_output else 0)):
+        most[0] = bound / math.sqrt(shape.inputs[layer])
+        for k in range(shape.weight[layer], shape.bias[layer] + shape.stride[layer]):
+            p[k] = min(max(p[k], -most[0]), most[0])

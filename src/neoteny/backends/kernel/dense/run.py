@@ -11,18 +11,38 @@ from neoteny.backends.kernel.dense.passes import (
     adam,
     add_terms,
     advance_powers,
+    clip,
     descend,
     follow,
     perturb,
     spare_useful,
     start_powers,
 )
-from neoteny.backends.kernel.dense.terms import ADAM, NOISE, REPLACE, SLOW, UPDATE, UPGD
-from neoteny.backends.kernel.dense.units import choose_silent, choose_useless, rewrite
+from neoteny.backends.kernel.dense.terms import (
+    ACTIVITY,
+    ADAM,
+    CLIP,
+    GRADIENT,
+    NOISE,
+    REPLACE,
+    SILENCE,
+    SLOW,
+    UPDATE,
+    UPGD,
+)
+from neoteny.backends.kernel.dense.units import (
+    choose_by_score,
+    choose_by_silence,
+    choose_silent,
+    choose_useless,
+    rewrite,
+    score_gradients,
+)
 from neoteny.draws.philox import inlined
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
-_ADAM, _UPGD, _UPDATE, _NOISE, _REPLACE, _SLOW = ADAM, UPGD, UPDATE, NOISE, REPLACE, SLOW
+_ADAM, _UPGD, _UPDATE, _NOISE, _REPLACE, _CLIP, _SLOW = ADAM, UPGD, UPDATE, NOISE, REPLACE, CLIP, SLOW
+_ACTIVITY, _GRADIENT, _SILENCE = ACTIVITY, GRADIENT, SILENCE
 _AFTER_UPDATE, _IN_UPDATE = 2, 6  # rows of the purposes of noise
 
 
@@ -107,6 +127,9 @@ def train_run(
             broken[run] = k
             break
         backward_all(p, grad, shape, options, work, one)
+        checks = options.reset_period > 0 and now % np.uint64(max(options.reset_period, 1)) == _ZERO
+        if checks and state.score.size > 0:
+            score_gradients(run, shape, state, grad, work.incoming, work.outgoing)
         add_terms(p, grad, anchor, shape, typed[2], typed[3], zero)
         ticked = np.int64(now) - 1  # steps that continual backpropagation has counted
         for number in range(len(acts)):
@@ -126,8 +149,8 @@ def train_run(
                 advance_powers(options, power1, power2, scale1, scale2)
                 if options.optimizer == _ADAM:
                     adam(
-                        p, grad, first, second, shape, options, typed[0], typed[4], typed[5], typed[6], typed[7],
-                        scale1, scale2, zero,
+                        p, grad, first, second, shape, options, typed[0], typed[9], typed[4], typed[5], typed[6],
+                        typed[7], scale1, scale2, zero,
                     )  # fmt: skip
                 else:
                     spare_useful(
@@ -136,14 +159,20 @@ def train_run(
             elif what == _SLOW:
                 copies = options.slow_period > 0 and now % np.uint64(max(options.slow_period, 1)) == _ZERO
                 follow(p, slow, typed[8], copies)
+            elif what == _CLIP:
+                clip(p, shape, options, numbers.clip[run], one)
             else:
                 replaces = what == _REPLACE
                 work.places[:] = 0
                 if replaces:
                     ticked = np.int64(now)
                     choose_useless(run, shape, options, state, numbers, work, p, now, seed, largest, one)
-                elif now % np.uint64(options.reset_period) == _ZERO:
+                elif options.reset_by == _SILENCE:
+                    choose_by_silence(run, shape, options, state, numbers.threshold[run], checks, work)
+                elif checks and options.reset_by == _ACTIVITY:
                     choose_silent(shape, options, numbers.threshold[run], work)
+                elif checks:
+                    choose_by_score(run, shape, state, numbers.threshold[run], work)
                 rewrite(
                     run, shape, options, state, state.replaced if replaces else state.reset, replaces, work, p, first,
                     second, anchor, slow, power1, power2, now, seed, ticked, tiny, one,

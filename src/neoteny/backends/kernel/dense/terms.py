@@ -14,7 +14,7 @@ from torch import nn
 
 from neoteny.backends.kernel import options as sparse
 from neoteny.backends.kernel.options import LOSSES
-from neoteny.methods.declaration import KernelTerms, kernel_terms_of
+from neoteny.methods.declaration import KernelTerms, Number, PeriodicReset, SilenceReset, kernel_terms_of
 from neoteny.methods.method import Method
 from neoteny.nets import CReLU, SmoothLeaky
 from neoteny.nets.activations import make_activation
@@ -27,7 +27,9 @@ LEAKY, SMOOTH_LEAKY, CRELU = (len(sparse.ACTIVATIONS) + k for k in range(3))
 SGD, MOMENTUM, ADAM, UPGD = range(4)
 OPTIMIZERS = ("sgd", "momentum", "adam", "upgd")
 SCALES = ("corrected", "raw", "local")
-UPDATE, NOISE, REPLACE, RESET, SLOW = range(5)
+ACTIVITY, GRADIENT, SILENCE = range(3)
+SCORES = ("activity", "gradient")
+UPDATE, NOISE, REPLACE, RESET, CLIP, SLOW = range(6)
 """What happens at an update once the gradients are there; noise before the update is UPGD's own."""
 
 
@@ -48,7 +50,11 @@ class DenseOptions:
         factor, scale, protect: of UPGD; the second as index into `SCALES`.
         after: what happens after the update, in order.
         utility, compensate, count_layer: of continual backpropagation; a utility of 0 is none.
-        reset_period: of resets; slow_period: of copies of the slow weights.
+        reset_by: what units are reset by: `ACTIVITY`, `GRADIENT` or `SILENCE`.
+        reset_period: of checks by the first two, or of recalibrations by the last; slow_period: of copies of the slow
+            weights.
+        first_threshold, longest: of `SelfNormalizedResets`.
+        spare_output: of `WeightClipping`.
         anchored, slow: whether there are initial weights and slow weights.
     """
 
@@ -72,7 +78,11 @@ class DenseOptions:
     utility: int = 0
     compensate: bool = True
     count_layer: bool = False
+    reset_by: int = ACTIVITY
     reset_period: int = 1
+    first_threshold: int = 1
+    longest: int = 0
+    spare_output: bool = False
     slow_period: int = 0
     anchored: bool = False
     slow: bool = False
@@ -112,6 +122,7 @@ class DenseNumbers(NamedTuple):
     decay_rate: np.ndarray
     threshold: np.ndarray
     slow_decay: np.ndarray
+    clip: np.ndarray
     step_noise_std: np.ndarray
     weight_decay: np.ndarray
 
@@ -156,11 +167,17 @@ def dense_numbers_of(methods: Sequence[Method], runs: int) -> DenseNumbers:
         replacement_rate=total(lambda each: each.replacement and each.replacement.rate),
         maturity_threshold=total(lambda each: each.replacement and each.replacement.maturity_threshold),
         decay_rate=total(lambda each: each.replacement and each.replacement.decay_rate),
-        threshold=total(lambda each: each.reset and each.reset.threshold),
+        threshold=total(lambda each: each.reset and _limit(each.reset)),
         slow_decay=total(lambda each: each.slow and each.slow.decay),
+        clip=total(lambda each: each.clip and each.clip.bound),
         step_noise_std=total(lambda each: each.utility_step and each.utility_step.noise_std),
-        weight_decay=total(lambda each: each.utility_step and each.utility_step.weight_decay),
+        weight_decay=total(lambda each: each.utility_step.weight_decay if each.utility_step else each.weight_decay),
     )
+
+
+def _limit(reset: PeriodicReset | SilenceReset) -> Number:
+    """The number that decides over a reset."""
+    return reset.rejection if isinstance(reset, SilenceReset) else reset.threshold
 
 
 def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
@@ -170,12 +187,13 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
     first = terms[0]
     if first.optimizer not in OPTIMIZERS:
         return f"the optimizer {first.optimizer!r} is not covered"
-    kinds = {"noise_std": NOISE, "replacement": REPLACE, "reset": RESET, "slow": SLOW}
+    kinds = {"noise_std": NOISE, "replacement": REPLACE, "reset": RESET, "clip": CLIP, "slow": SLOW}
     after = tuple(kind for each in terms for name, kind in kinds.items() if getattr(each, name) is not None)
     twice = {
         NOISE: "noise is added",
         REPLACE: "units are replaced",
         RESET: "units are reset",
+        CLIP: "weights are clipped",
         SLOW: "weights are averaged",
     }
     for kind, words in twice.items():
@@ -193,10 +211,13 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
         if (replacement := each.replacement) is not None:
             found["utility"] = UTILITIES[replacement.utility]
             found |= {"compensate": replacement.compensate, "count_layer": replacement.count == "layer"}
-        if each.reset is not None:
-            if each.reset.score != "activity":
-                return f"resets by {each.reset.score} are not covered"
-            found["reset_period"] = each.reset.period
+        if isinstance(each.reset, PeriodicReset):
+            found |= {"reset_by": SCORES.index(each.reset.score), "reset_period": each.reset.period}
+        elif each.reset is not None:
+            found |= {"reset_by": SILENCE, "reset_period": each.reset.period}
+            found |= {"first_threshold": each.reset.first_threshold, "longest": each.reset.longest}
+        if each.clip is not None:
+            found["spare_output"] = each.clip.spare_output
         if each.slow is not None:
             found |= {"slow": True, "slow_period": each.slow.period}
         if each.anchor is not None:

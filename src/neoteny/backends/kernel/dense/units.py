@@ -1,7 +1,7 @@
 """Compiled resets of units: measured, chosen, taken out of the next layer, drawn again.
 
-The same arithmetic as `methods.continual_backprop`, `methods.redo` and `units.reset`, for units that give one feature or,
-with CReLU, two: feature c * units + j of a layer belongs to unit j.
+The same arithmetic as in `methods` (continual backpropagation, ReDo, ReGraMa, self-normalised resets) and in
+`units.reset`, for units that give one feature or, with CReLU, two: feature c * units + j of a layer belongs to unit j.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neoteny.jit import compiler
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
 _ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(k) for k in range(5))
-_EPSILON = 1e-9  # of `methods.redo`
+_EPSILON, _GRADIENT_EPSILON = 1e-9, 1e-8  # of `methods.redo` and `units.gradients`
 _found = compiler(cache=False, exact=True)
 assert _found is not None
 exactly = _found
@@ -202,14 +202,87 @@ def choose_silent(shape, options, threshold, work):  # pragma: no cover - compil
 
 
 @compiled
+def score_gradients(run, shape, state, grad, incoming, outgoing):  # pragma: no cover - compiled
+    """The mean |gradient| of every unit's incoming weights over the layer's mean."""
+    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
+        n, inputs = shape.outputs[layer], np.float64(shape.inputs[layer])
+        sum_matrix(grad, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing)
+        whole = 0.0
+        for j in range(n):
+            whole += incoming[layer, j] / inputs
+        for j in range(n):
+            score = (incoming[layer, j] / inputs) / (whole / np.float64(n) + _GRADIENT_EPSILON)
+            state.score[run, shape.unit[layer] + j] = score
+
+
+@compiled
+def choose_by_score(run, shape, state, threshold, work):  # pragma: no cover - compiled
+    """Units whose score is at most the threshold, of every layer."""
+    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
+        number = work.places[layer]
+        for j in range(shape.outputs[layer]):
+            if state.score[run, shape.unit[layer] + j] <= threshold:
+                work.chosen[np.uint64(number)] = j
+                number += 1
+        work.places[layer + _ONE] = number
+
+
+@compiled
+def choose_by_silence(run, shape, options, state, rejection, recalibrates, work):  # pragma: no cover - compiled
+    """Count the ages of this update and choose units whose age has reached their threshold.
+
+    With `recalibrates`, thresholds follow from the histograms, which start again.
+    """
+    batch, longest = np.int64(options.batch), np.int64(state.histogram.shape[2])
+    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
+        n, number = shape.outputs[layer], work.places[layer]
+        for j in range(n):
+            unit = shape.unit[layer] + j
+            silent = True
+            for c in range(np.uint64(options.copies)):
+                for b in range(np.uint64(options.batch)):
+                    silent &= work.h[layer * np.uint64(options.batch) + b, c * n + j] <= 0.0
+            age = state.age[run, unit] + (batch if silent else 0)
+            late = silent and age >= state.threshold[run, unit] and rejection > 0.0
+            if age > 0 and (late or not silent):
+                place = min((age + batch - 1) // batch, longest) - 1
+                state.histogram[run, unit, np.uint64(place)] += 1
+            state.age[run, unit] = 0 if late or not silent else age
+            if late:
+                work.chosen[np.uint64(number)] = j
+                number += 1
+            if recalibrates:
+                _recalibrate(run, unit, state, 1.0 - rejection, batch, longest)
+        work.places[layer + _ONE] = number
+
+
+@compiled
+def _recalibrate(run, unit, state, share, batch, longest):  # pragma: no cover - compiled
+    """The threshold is the age that the unit's silences mostly end by, or twice what it was."""
+    total = 0
+    for place in range(longest):
+        total += state.histogram[run, unit, np.uint64(place)]
+    if total == 0:
+        return
+    before, reached, age = state.threshold[run, unit], 0, 0
+    for place in range(longest):
+        reached += state.histogram[run, unit, np.uint64(place)]
+        state.histogram[run, unit, np.uint64(place)] = 0
+        age += 1 if np.float64(reached) < share * np.float64(total) else 0
+    age = (age + 1) * batch
+    proposed = age if age < before else 2 * before
+    state.threshold[run, unit] = min(max(proposed, batch), longest * batch)
+
+
+@compiled
 def rewrite(
     run, shape, options, state, counts, replaces, work, p, first, second, anchor, slow, power1, power2, step, seed,
     born, tiny, one,
 ):  # pragma: no cover - compiled  # fmt: skip
     """Make the chosen units new.
 
-    Continual backpropagation (`replaces`) takes all of them out of their next layers before it draws any; resets go from
-    the last layer to the first, so that a weight from one chosen unit to another ends as zero.
+    Continual backpropagation (`replaces`) takes all of them out of their next layers before it draws any; resets go
+    from the last layer to the first, so that a weight from one chosen unit to another ends as zero.
     """
     hidden, places = np.uint64(len(shape.inputs)) - _ONE, work.places
     if places[hidden] == 0:
@@ -230,3 +303,7 @@ def rewrite(
                     born, one,
                 )  # fmt: skip
                 counts[run, layer] += 1
+                if replaces and state.age.size > 0:  # to the other method it is a unit without a history
+                    unit = shape.unit[layer] + j
+                    state.age[run, unit], state.threshold[run, unit] = 0, options.first_threshold
+                    state.histogram[run, unit] = 0

@@ -101,8 +101,9 @@ def difference(learner: Learner, blocks: Sequence[tuple[int, int, int]] = BLOCKS
             return where + failure, -1
         if bool((broken >= 0).any()) or not torch.allclose(found, wanted, rtol=1e-9, atol=1e-9):
             return f"{where}the performance is {found.tolist()}, not {wanted.tolist()}", -1
-        counts = library.replaced()
-        mine_counts = kernel.replaced()
-        if (counts is None) != (mine_counts is None) or (counts is not None and not torch.equal(counts, mine_counts)):
+        mine_counts, counts = (
+            None if each is None else each.tolist() for each in (kernel.replaced(), library.replaced())
+        )
+        if mine_counts != counts:
             return f"{where}replaced are {mine_counts}, not {counts}", -1
     return "", 0 if (counts := library.replaced()) is None else int(counts.sum())

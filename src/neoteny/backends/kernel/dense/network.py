@@ -37,7 +37,7 @@ def load(inputs, stream, k, batch, rows, values, count):  # pragma: no cover - c
 def forward_all(p, shape, options, work, one):  # pragma: no cover - compiled
     """z of every layer from the listed inputs, with what the backward pass needs."""
     n_out, strides, batch = shape.outputs, shape.stride, np.uint64(options.batch)
-    rows, values, count, z, h, slope = work.rows, work.values, work.count, work.z, work.h, work.slope
+    rows, values, count, z, h, slope = work.rows, work.values, work.listed, work.z, work.h, work.slope
     alpha, sharpness, eps = work.typed[0], work.typed[1], work.typed[2]
     last = np.uint64(len(n_out)) - _ONE
     for layer in range(last + _ONE):
@@ -136,7 +136,7 @@ def losses(options, inputs, stream, k, last, outputs, work, one):  # pragma: no 
 def backward_all(p, grad, shape, options, work, one):  # pragma: no cover - compiled
     """The gradient of every parameter, from that of the outputs in g."""
     n_in, n_out, strides, batch = shape.inputs, shape.outputs, shape.stride, np.uint64(options.batch)
-    rows, values, count, g, slope = work.rows, work.values, work.count, work.g, work.slope
+    rows, values, count, g, slope = work.rows, work.values, work.listed, work.g, work.slope
     zero = one - one
     layers = np.uint64(len(n_in))
     grad[:] = zero

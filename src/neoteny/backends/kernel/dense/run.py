@@ -54,7 +54,7 @@ class Work(NamedTuple):
 
     rows: np.ndarray
     values: np.ndarray
-    count: np.ndarray
+    listed: np.ndarray
     z: np.ndarray
     h: np.ndarray
     slope: np.ndarray
@@ -116,7 +116,7 @@ def train_run(
 
     for k in range(start, stop):
         now = np.uint64(step + (k - start) + 1)
-        load(inputs, stream, k, np.uint64(options.batch), work.rows, work.values, work.count)
+        load(inputs, stream, k, np.uint64(options.batch), work.rows, work.values, work.listed)
         loss, performance = 0.0, 0.0
         for which in range(0 if slow.size > 0 else 1, 2):  # the performance is that of the slow weights, if any
             forward_all(slow if which == 0 else p, shape, options, work, one)

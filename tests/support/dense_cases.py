@@ -46,7 +46,7 @@ class Learner:
     def problem(self) -> Problem:
         if self.batch == 0:
             return SlowlyChangingRegression(tasks=10, examples_per_task=48)
-        return PermutedMNIST(tasks=10, examples_per_task=48 * self.batch, source="synthetic", batch=self.batch)
+        return PermutedMNIST(tasks=10, examples_per_task=48 * self.batch, source="synthetic", batch_size=self.batch)
 
     @property
     def examples(self) -> int:
@@ -101,9 +101,7 @@ def difference(learner: Learner, blocks: Sequence[tuple[int, int, int]] = BLOCKS
             return where + failure, -1
         if bool((broken >= 0).any()) or not torch.allclose(found, wanted, rtol=1e-9, atol=1e-9):
             return f"{where}the performance is {found.tolist()}, not {wanted.tolist()}", -1
-        mine_counts, counts = (
-            None if each is None else each.tolist() for each in (kernel.replaced(), library.replaced())
-        )
-        if mine_counts != counts:
-            return f"{where}replaced are {mine_counts}, not {counts}", -1
+        many, expected = (None if each is None else each.tolist() for each in (kernel.replaced(), library.replaced()))
+        if many != expected:
+            return f"{where}replaced are {many}, not {expected}", -1
     return "", 0 if (counts := library.replaced()) is None else int(counts.sum())

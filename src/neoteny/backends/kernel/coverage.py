@@ -74,7 +74,7 @@ def why_not_sparse(module: nn.Module, methods: Sequence[Method], loss: str, batc
 
 def batch_of(problem: Problem) -> int:
     """Examples per update."""
-    return problem.batch if isinstance(problem, PermutedMNIST) else 1
+    return problem.batch_size if isinstance(problem, PermutedMNIST) else 1
 
 
 @functools.lru_cache(maxsize=256)

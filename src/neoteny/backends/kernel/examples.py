@@ -99,7 +99,7 @@ class SharedPlan(Plan):
 
 def examples_of(plan: SharedPlan) -> Examples:
     """A plan as kernels read it."""
-    return Examples(*plan.described, plan.stream, getattr(plan.distinct, "batch", 1))
+    return Examples(*plan.described, plan.stream, getattr(plan.distinct, "batch_size", 1))
 
 
 _KEPT_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 20  # of the machine's memory, per process

@@ -35,25 +35,25 @@ class PermutedMNIST(Problem):
         replacement: whether each example is drawn from all images.
         source: "mnist"; "synthetic" for 2,000 generated images that need no download; or the path of a folder with
             train-images-idx3-ubyte and train-labels-idx1-ubyte, gzipped or not, of images of 28 by 28.
-        batch: images per update; `examples_per_task` is a multiple of it. A task has `examples_per_task / batch`
-            updates, and its accuracy is the mean over all of its images.
+        batch_size: images per update; `examples_per_task` is a multiple of it. A task has
+            `examples_per_task / batch_size` updates, and its accuracy is the mean over all of its images.
     """
 
     tasks: int = 800
     examples_per_task: int = 60_000
     replacement: bool = False
     source: str = "mnist"
-    batch: int = field(default=1, metadata=NEW_FIELD)
+    batch_size: int = field(default=1, metadata=NEW_FIELD)
 
     loss: ClassVar[str] = "cross_entropy"
     performance: ClassVar[str] = "accuracy"
 
     def __post_init__(self) -> None:
-        check_whole(self, tasks=1, examples_per_task=1, batch=1)
-        if self.examples_per_task % self.batch:
+        check_whole(self, tasks=1, examples_per_task=1, batch_size=1)
+        if self.examples_per_task % self.batch_size:
             raise ValueError(
-                f"PermutedMNIST: examples_per_task must be a multiple of batch; got {self.examples_per_task} and "
-                f"{self.batch}."
+                f"PermutedMNIST: examples_per_task must be a multiple of batch_size; got {self.examples_per_task} and "
+                f"{self.batch_size}."
             )
         if not isinstance(self.replacement, bool):
             raise ValueError(f"PermutedMNIST: replacement must be True or False; got {self.replacement!r}.")
@@ -72,7 +72,7 @@ class PermutedMNIST(Problem):
 
     @property
     def steps_per_task(self) -> int:
-        return self.examples_per_task // self.batch
+        return self.examples_per_task // self.batch_size
 
     def open(self, data: Path | str | None = None) -> PermutedStream:
         images = open_digits(self.source, data)
@@ -108,7 +108,7 @@ class PermutedStream(Stream):
             data=self.data,
             order=order,
             permutation=shuffle(seeds, task, "permuted.pixels", 784)[:, 0],
-            batch=self.problem.batch,
+            batch_size=self.problem.batch_size,
         )
 
 
@@ -118,9 +118,9 @@ class PermutedPlan(Plan):
 
     Attributes:
         data: images (N, 784) and labels (N,), uint8, on any device.
-        order: image numbers (n, steps * batch), int32.
+        order: image numbers (n, steps * batch_size), int32.
         permutation: input i of run r is pixel permutation[r, i]; int32 (n, 784).
-        batch: images per update.
+        batch_size: images per update.
     """
 
     seeds: tuple[int, ...]
@@ -128,17 +128,18 @@ class PermutedPlan(Plan):
     data: DigitImages
     order: Tensor
     permutation: Tensor
-    batch: int = 1
+    batch_size: int = 1
     steps: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.steps = self.order.shape[1] // self.batch
+        self.steps = self.order.shape[1] // self.batch_size
 
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
         check_range(self, start, stop)
-        order = self.order[:, start * self.batch : stop * self.batch].T.contiguous().to(device)  # (count * batch, n)
+        first, last = start * self.batch_size, stop * self.batch_size
+        order = self.order[:, first:last].T.contiguous().to(device)  # (images, n)
         labels = self.data.on(device).labels[order].long()
-        shape = (stop - start, self.batch)
+        shape = (stop - start, self.batch_size)
         inputs, labels = self._permuted(order, device).unflatten(0, shape), labels.unflatten(0, shape)
         return inputs.transpose(1, 2).contiguous(), labels.transpose(1, 2).contiguous()
 

@@ -35,7 +35,7 @@ from neoteny.suite.sweep import Setting, network
 from support.dense_cases import SEEDS, Learner, build
 
 ONE = PermutedMNIST(tasks=2, examples_per_task=64, source="synthetic")
-MANY = replace(ONE, batch=16)
+MANY = replace(ONE, batch_size=16)
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_one_image_per_update_leaves_the_identity_of_runs_as_it_was() -> None:
     assert canonical(ONE) == {
         "type": "PermutedMNIST", "tasks": 2, "examples_per_task": 64, "replacement": False, "source": "synthetic",
     }  # fmt: skip
-    assert canonical(MANY) == {**canonical(ONE), "batch": 16}
+    assert canonical(MANY) == {**canonical(ONE), "batch_size": 16}

@@ -193,7 +193,7 @@ def test_a_diverging_run_is_told_and_does_not_disturb_its_neighbours() -> None:
     "methods", [(AdamW(1e-3), WeightClipping(1.0)), (UPGD(1e-2), ReDo(50, 0.1))], ids=["AdamW", "UPGD"]
 )
 def test_accuracy_in_float32_is_the_librarys(methods: tuple[Method, ...]) -> None:
-    problem, seeds, rows = PermutedMNIST(2, 1600, source="synthetic", batch=8), range(6), []
+    problem, seeds, rows = PermutedMNIST(2, 1600, source="synthetic", batch_size=8), range(6), []
     learner = Learner(methods, NORMED, batch=8, hidden=(20, 20))
     stream = problem.open()
     assert isinstance(stream, Stream)

@@ -105,7 +105,7 @@ def test_mnist_is_the_published_one() -> None:
 
 
 def test_a_batch_holds_the_images_that_would_come_one_by_one() -> None:
-    one, many = (PermutedMNIST(tasks=3, examples_per_task=48, source="synthetic", batch=batch) for batch in (1, 4))
+    one, many = (PermutedMNIST(tasks=3, examples_per_task=48, source="synthetic", batch_size=batch) for batch in (1, 4))
     assert (one.steps_per_task, many.steps_per_task) == (48, 12)
     singles, batches = (problem.open().plan([0, 1], 2) for problem in (one, many))
     assert (singles.steps, batches.steps) == (48, 12)
@@ -118,7 +118,7 @@ def test_a_batch_holds_the_images_that_would_come_one_by_one() -> None:
             assert torch.equal(classes[update, :, place], targets[4 * update + place, :, 0])
 
 
-@pytest.mark.parametrize(("batch", "words"), [(0, "at least 1; got 0"), (7, "multiple of batch; got 48 and 7")])
+@pytest.mark.parametrize(("batch", "words"), [(0, "at least 1; got 0"), (7, "multiple of batch_size; got 48 and 7")])
 def test_an_impossible_batch_is_refused(batch: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        PermutedMNIST(examples_per_task=48, batch=batch)
+        PermutedMNIST(examples_per_task=48, batch_size=batch)

@@ -106,7 +106,6 @@ class Recorder:
         inside = {name for name in self.inputs if is_inside_attention(name, modules)}
         named = dict.fromkeys([*self.inputs, *self.gradients])
         watched = [name for name in named if name in modules and name not in inside]
-<<<<<<< HEAD
         readers = {name: InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched}
         after: list[tuple[str, SequenceHook | AttentionHook]] = []  # of these modules, what they return is read
         for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
@@ -122,27 +121,6 @@ class Recorder:
             *(modules[name].register_forward_hook(hook, with_kwargs=True) for name, hook in after),
             *(modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()),
             *(model.register_forward_pre_hook(hook, with_kwargs=True) for hook in network),
-=======
-        sequences: dict[str, dict[str, list[Tensor]]] = {}
-        for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
-            sequences[name] = {source.rpartition(".")[2]: self.inputs[source] for source in sources}
-        # All hooks are made before the first is registered, so that an error leaves none of them on the model.
-        before: list[tuple[nn.Module, Any]] = [
-            (modules[name], InputHook(model, self.inputs.get(name), self.gradients.get(name))) for name in watched
-        ]
-        if calls:
-            before.append((model, NetworkHook(model, self.calls)))
-        after: list[tuple[nn.Module, Any]] = [
-            *((modules[name], SequenceHook(model, kept)) for name, kept in sequences.items()),
-            *((modules[name.rpartition(".")[0]], AttentionHook(model, self.inputs[name])) for name in inside),
-        ]
-        self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
-        self._hooks: list[ReadingHook] = [hook for _, hook in (*before, *after)]
-        self._handles: list[Any] = [
-            *(module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in before),
-            *(module.register_forward_hook(hook, with_kwargs=True) for module, hook in after),
-            *(modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()),
->>>>>>> regularisers
         ]
 
     def clear(self) -> None:

@@ -20,6 +20,7 @@ from neoteny.backends.kernel.dense.terms import (
     GRADIENT,
     MOMENTUM,
     PAD,
+    REINIT,
     REPLACE,
     RESET,
     SGD,
@@ -42,8 +43,8 @@ class DenseShape(NamedTuple):
         weight, bias: offsets in a run's parameters of the matrix (inputs, stride) and of the bias (stride).
         gain, offset: offsets of the layer norm's parameters; 0 without.
         unit: offset of a hidden layer's units in a run's statistics.
-        purposes: (10, layers), codes of draws: new weights, random utility, then four of noise after the update and
-            four of noise within it (weight, bias, gain, offset).
+        purposes: (12, layers), codes of draws: new units, random utility, redrawn weights, their number, then four of
+            noise after the update and four of noise within it (weight, bias, gain, offset).
         bounds: float64, of new weights.
     """
 
@@ -71,6 +72,7 @@ class DenseState(NamedTuple):
         since: int64 (n, U), the update at which a unit was last made new by any method.
         accumulator: float64 (n, hidden), units due but not yet replaced.
         replaced, reset: int64 (n, hidden), units replaced by continual backpropagation, and reset, so far.
+        worth: (n, P), the utility of weights; redrawn: int64 (n, 1), how many were redrawn so far.
         score: float64 (n, U), of resets by gradients.
         age, threshold: int64 (n, U), and histogram: int32 (n, U, longest), of resets by silence.
         seeds: int64 (n,).
@@ -90,6 +92,8 @@ class DenseState(NamedTuple):
     accumulator: np.ndarray
     replaced: np.ndarray
     reset: np.ndarray
+    worth: np.ndarray
+    redrawn: np.ndarray
     score: np.ndarray
     age: np.ndarray
     threshold: np.ndarray
@@ -103,12 +107,12 @@ class DensePacked:
     Args:
         options: of the learner.
         stack: whose tensors they are.
-        bounds: of new weights, for each hidden layer.
+        bounds: of new weights, for each layer.
     """
 
     def __init__(self, options: DenseOptions, stack: Stack, bounds: Sequence[float]) -> None:
         self.options, self.stack, self.step = options, stack, 0
-        self.names = [*(f"fc{number}" for number in range(1, options.hidden + 1)), "out"]
+        self.names = layer_names(options.hidden)
         self.shape, size, units = _shape(options, self.names, bounds)
         runs, dtype = stack.view.runs[0], stack.view.parameters["out.weight"].detach().numpy().dtype
         moments = {SGD: 0, MOMENTUM: 1, ADAM: 2}.get(options.optimizer, 1)
@@ -133,6 +137,8 @@ class DensePacked:
             accumulator=zeros(options.hidden, kind=np.float64),
             replaced=zeros(options.hidden, kind=np.int64),
             reset=zeros(options.hidden, kind=np.int64),
+            worth=zeros(size if REINIT in options.after else 0),
+            redrawn=zeros(1, kind=np.int64),
             score=zeros(units if by == GRADIENT else 0, kind=np.float64),
             age=zeros(units if by == SILENCE else 0, kind=np.int64),
             threshold=zeros(units if by == SILENCE else 0, kind=np.int64),
@@ -146,12 +152,18 @@ class DensePacked:
         state = self.state
         state.seeds[:] = self.stack.view.seeds.numpy()
         state.since[:] = 0
+        state.worth[:] = 0
         for theirs, name, ours in self._pairs():
             if name in theirs:  # averages of parameters begin with the first update
                 ours[...] = theirs[name].detach().numpy()
         for _, kept in self._kept():
             if kept.clock is not None:
                 self.step = kept.clock["step"]
+            for _, name, ours in self._parameters({}, state.worth, norms=False) if kept.worth else ():
+                if name in kept.worth:
+                    ours[...] = kept.worth[name].numpy()
+            if kept.redrawn is not None:
+                state.redrawn[:, 0] = kept.redrawn.numpy()
             for number, group in enumerate(self.stack.view.groups):
                 if kept.units:
                     statistics = kept.units[group.name]
@@ -173,6 +185,13 @@ class DensePacked:
         for _, kept in self._kept():
             if kept.clock is not None:
                 kept.clock["step"] = self.step
+            if kept.redrawn is not None:
+                kept.redrawn.copy_(torch.from_numpy(self.state.redrawn[:, 0]))
+                kept.worth.clear()
+                measured = self.options.averages and self.step % self.options.reinit_period > 0
+                for _, name, ours in self._parameters({}, self.state.worth, norms=False) if measured else ():
+                    if name.endswith("weight"):
+                        kept.worth[name] = torch.from_numpy(ours).clone(memory_format=torch.contiguous_format)
             if kept.resets is not None and self.options.rewrites_units:
                 self._write_resets(kept.resets)
             for number, group in enumerate(self.stack.view.groups if kept.units else ()):
@@ -244,6 +263,11 @@ class DensePacked:
             resets.setdefault(f"{self.names[number + 1]}.weight", {})["columns"] = {"step": columns}
 
 
+def layer_names(hidden: int) -> list[str]:
+    """The linear layers of an `MLP`."""
+    return [*(f"fc{number}" for number in range(1, hidden + 1)), "out"]
+
+
 def _shape(options: DenseOptions, names: list[str], bounds: Sequence[float]) -> tuple[DenseShape, int, int]:
     """The layout, the length of a run's parameters and that of its statistics."""
     places: dict[str, list[int]] = {key: [] for key in DenseShape._fields[:8]}
@@ -261,9 +285,11 @@ def _shape(options: DenseOptions, names: list[str], bounds: Sequence[float]) -> 
         unit += stride if layer < options.hidden else 0
     norms = [f"norm{number}" for number in range(1, len(names) + 1)]
     texts = [[f"{name}.weight" for name in names], [f"{name}/utility" for name in names]]
+    for what in ("reinit", "reinit_count"):
+        texts.append([f"{name}.weight/{what}" for name in names])
     for what in ("perturb", "upgd"):
         for owners, key in ((names, "weight"), (names, "bias"), (norms, "weight"), (norms, "bias")):
             texts.append([f"{owner}.{key}/{what}" for owner in owners])
     codes = np.array([[purpose_code(text) for text in row] for row in texts], dtype=np.uint64)
     arrays = {key: np.array(values, dtype=np.uint64) for key, values in places.items()}
-    return DenseShape(**arrays, purposes=codes, bounds=np.array([*bounds, 0.0])), at, unit
+    return DenseShape(**arrays, purposes=codes, bounds=np.array(bounds, dtype=np.float64)), at, unit

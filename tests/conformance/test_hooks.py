@@ -99,6 +99,53 @@ class Unsociable(Method):
         return "it brings L2 of its own, so take L2 out." if any(isinstance(other, L2) for other in others) else ""
 
 
+@dataclass(frozen=True)
+class Counting(Method):
+    """Plain gradient descent that counts its updates."""
+
+    step_size: float = 0.01
+    is_optimizer: ClassVar[bool] = True
+    counts_steps: ClassVar[bool] = True
+
+    def init(self, view: View) -> State:
+        return {"step": 0}
+
+    def step(self, view: View, state: State) -> None:
+        state["step"] += 1
+        for name, parameter in view.parameters.items():
+            gradient = view.gradient(name)
+            if gradient is not None:
+                parameter.sub_(gradient * self.step_size)
+
+    def restart_count(self, view: View, state: State) -> None:
+        state["step"] = 0
+
+
+class TestStepCounts:
+    def test_restart_in_an_optimizer_of_our_own_attached_and_in_a_stack(self) -> None:
+        run, runs = Attached(Counting(), make("AdamRel")), stacked(Counting(), make("AdamRel"))
+        assert run.plastic is not None
+        for x, y in stream(5):
+            run.step(x[0], y[0])
+            runs.step(x, y)
+        counts = [run.optimizer.state_dict()["state"]["group 0"]["step"], runs.chain.states[0]["step"]]
+        assert counts == [5, 5]
+        run.plastic.task_boundary()
+        runs.task_boundary()
+        counts = [run.optimizer.state_dict()["state"]["group 0"]["step"], runs.chain.states[0]["step"]]
+        assert counts == [0, 0]
+
+    def test_are_needed_by_a_method_that_acts_on_them(self) -> None:
+        for build in (Attached, stacked):
+            with pytest.raises(ValueError, match="AdamRel acts on the step count of Adam, and SGD has none"):
+                build(make("SGD"), make("AdamRel"))
+
+    def test_two_methods_that_wrap_the_optimizer_are_refused(self) -> None:
+        for build in (Attached, stacked):
+            with pytest.raises(ValueError, match="TRAC and TRAC both decide"):
+                build(make("TRAC"), make("TRAC"))
+
+
 class TestPenalty:
     def test_is_the_gradient_of_the_term_attached(self) -> None:
         term, gradient = Attached(SquaredWeights(0.05)), Attached(L2(0.05))

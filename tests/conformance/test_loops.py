@@ -98,8 +98,7 @@ class TestALoop:
         assert run.plastic is not None
         run.plastic.detach()
         plain = Attached(model=network(5), adam=needs_adam(FOUND[name]))
-        plain.model.load_state_dict(run.model.state_dict())
-        plain.optimizer.load_state_dict(copy.deepcopy(run.optimizer.state_dict()))
+        plain.model, plain.optimizer = copy.deepcopy((run.model, run.optimizer))
         for x, y in batches[13:]:
             assert run.update(x[0], y[0]) == plain.step(x[0], y[0])
         assert_close(run.weights(), plain.weights())

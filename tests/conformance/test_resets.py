@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from neoteny.methods import Method
-from support.method_cases import FOUND, OPTIMIZERS, OTHERS, Attached, make, per_element, stacked, stream
+from support.method_cases import FOUND, OPTIMIZERS, OTHERS, Attached, go_together, make, per_element, stacked, stream
 
 RESETTING = [name for name in OTHERS if FOUND[name].counts is not Method.counts]  # those that replace whole units
 # What these keep of a new weight is the weight; others keep zeros.
@@ -47,7 +47,10 @@ def new_elements(units: Mapping[str, list[int]], model: nn.Sequential) -> dict[s
     return masks
 
 
-@pytest.mark.parametrize("name", [name for name in OTHERS if name != "ContinualBackprop"])
+BESIDE = [name for name in OTHERS if name != "ContinualBackprop" and go_together(name, "ContinualBackprop")]
+
+
+@pytest.mark.parametrize("name", BESIDE)
 @pytest.mark.parametrize("last", [True, False], ids=["then continual backprop", "after continual backprop"])
 def test_state_of_a_reset_weight_is_as_new(name: str, last: bool) -> None:
     chain = [make(name), make("ContinualBackprop")]

@@ -7,14 +7,15 @@ import io
 import pytest
 import torch
 
-from support.method_cases import FOUND, OTHERS, Attached, make, network, stacked, stream
+from support.method_cases import FOUND, OTHERS, Attached, go_together, make, network, stacked, stream
 
 STOP = 23  # no example's period divides it
 
 
 def chains() -> list[tuple[str, ...]]:
     """Every method alone, and every method but an optimizer together with continual backpropagation."""
-    return [(name,) for name in FOUND] + [(name, "ContinualBackprop") for name in OTHERS if name != "ContinualBackprop"]
+    others = [name for name in OTHERS if name != "ContinualBackprop" and go_together(name, "ContinualBackprop")]
+    return [(name,) for name in FOUND] + [(name, "ContinualBackprop") for name in others]
 
 
 @pytest.mark.parametrize("chain", chains(), ids="+".join)

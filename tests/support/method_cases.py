@@ -55,7 +55,7 @@ EXAMPLES: dict[str, Example] = {
         {"decay_rate": 0.9, "noise_std": 1e-2, "weight_decay": 1e-2},
         off={"protect": False, "noise_std": 0.0, "weight_decay": 0.0},
     ),
-    "HardReset": Example({"layers": "last", "period": 9}, off={"period": 0}),
+    "HardReset": Example({"layers": "last", "period": 13}, off={"period": 0}),
     "HareAndTortoise": Example({"decay": 0.9, "period": 10}, off={"period": 0}),
     "L2": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "L2ER": Example({"strength": 1e-2, "period": 5}, off={"strength": 0.0, "rank_step_size": 0.0}),
@@ -76,7 +76,7 @@ EXAMPLES: dict[str, Example] = {
     "Spectral": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "TRAC": Example({"initial_scale": 0.1, "initial_sigma": 0.1, "eps": 0.1}),
     "UPGD": Example({"step_size": STEP_SIZE, "noise_std": 1e-2, "weight_decay": 1e-2}),
-    "WarmStartShrinkAndPerturb": Example({"shrink": 0.8, "perturb": 0.2, "period": 9}, off={"period": 0}),
+    "WarmStartShrinkAndPerturb": Example({"shrink": 0.95, "perturb": 0.1, "period": 9}, off={"period": 0}),
     "Wasserstein": Example({"strength": 1e-2}, off={"strength": 0.0}),
     "WeightClipping": Example({"bound": 1.0}, off={"bound": 1e9}),
 }
@@ -192,10 +192,10 @@ class Attached:
 
     def load(self, file: io.BytesIO) -> None:
         saved = torch.load(file, weights_only=True)
+        if self.plastic is not None:  # first: it gives the network the structure that it had
+            self.plastic.load_state_dict(saved["plastic"])
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        if self.plastic is not None:
-            self.plastic.load_state_dict(saved["plastic"])
 
 
 def plain_method(*chain: Method, adam: bool = False) -> Method:
@@ -216,6 +216,17 @@ def stacked(
     others = [method for method in chain if not method.is_optimizer]
     example = torch.zeros(2, INPUTS, dtype=torch.float64)
     return neoteny.stack(members, *optimizers, *others, example=example, seeds=seeds)
+
+
+def go_together(*chain: str) -> bool:
+    """Whether these methods may be combined; what they say when not is tested for all pairs."""
+    together = [make(name) for name in chain]
+    return not any(one.why_not_with([other for other in together if other is not one]) for one in together)
+
+
+def acts_at_boundaries_alone(name: str) -> bool:
+    """Whether a method needs the data of a new task, so that no update lets it act."""
+    return FOUND[name].needs_boundary_data
 
 
 def per_element(state: Any, shapes: Mapping[str, torch.Size], name: str | None = None) -> Iterator[tuple[str, Tensor]]:

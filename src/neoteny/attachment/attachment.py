@@ -177,6 +177,7 @@ class Attachment:
         except BaseException:
             self._recorder.remove()
             raise
+        view.on_rewrite = self._watch.listen
         _ATTACHED.setdefault(model, WeakSet()).add(self)
         self._attached = True
 
@@ -298,13 +299,15 @@ class Attachment:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict()`.
 
-        New units are drawn from the saved distributions, where none was declared at attach.
+        New units are drawn from the saved distributions, where none was declared at attach. Where a method has put
+        other modules into the network (`PlasticityInjection`), they are put there now: load the model's and the
+        optimizer's own states after this one.
 
         Raises:
             ValueError: the state is of another model or of other methods; nothing is changed then.
         """
         mine = {key: value for key, value in self.state_dict().items() if key != "laws"}  # earlier versions have none
-        check_saved(state, mine)
+        check_saved(state, mine, self.methods)
         laws = unit_laws.restored(self.view.laws, state.get("laws", {}))
         self._chain.rebuild(state)
         check_shapes(state, self.state_dict())

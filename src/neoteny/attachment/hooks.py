@@ -106,27 +106,22 @@ class Recorder:
         inside = {name for name in self.inputs if is_inside_attention(name, modules)}
         named = dict.fromkeys([*self.inputs, *self.gradients])
         watched = [name for name in named if name in modules and name not in inside]
-        readers = [InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched]
-        self._handles: list[Any] = [
-            modules[name].register_forward_pre_hook(hook, with_kwargs=True)
-            for name, hook in zip(watched, readers, strict=True)
-        ]
-        self._hooks: list[ReadingHook] = [*readers]
+        readers = {name: InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched}
+        after: list[tuple[str, SequenceHook | AttentionHook]] = []  # of these modules, what they return is read
         for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
             kept = {source.rpartition(".")[2]: self.inputs[source] for source in sources}
-            hook = SequenceHook(model, kept)
-            self._hooks.append(hook)
-            self._handles.append(modules[name].register_forward_hook(hook, with_kwargs=True))
-        for name in inside:
-            hook = AttentionHook(model, self.inputs[name])
-            self._hooks.append(hook)
-            self._handles.append(modules[name.rpartition(".")[0]].register_forward_hook(hook, with_kwargs=True))
-        if calls:
-            hook = NetworkHook(model, self.calls)
-            self._hooks.append(hook)
-            self._handles.append(model.register_forward_pre_hook(hook, with_kwargs=True))
+            after.append((name, SequenceHook(model, kept)))
+        after += [(name.rpartition(".")[0], AttentionHook(model, self.inputs[name])) for name in inside]
+        network = [NetworkHook(model, self.calls)] if calls else []
         self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
-        self._handles += [modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()]
+        self._hooks: list[ReadingHook] = [*readers.values(), *(hook for _, hook in after), *network]
+        # All hooks are made before the first is put on, so that a failure leaves none behind.
+        self._handles: list[Any] = [
+            *(modules[name].register_forward_pre_hook(hook, with_kwargs=True) for name, hook in readers.items()),
+            *(modules[name].register_forward_hook(hook, with_kwargs=True) for name, hook in after),
+            *(modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()),
+            *(model.register_forward_pre_hook(hook, with_kwargs=True) for hook in network),
+        ]
 
     def clear(self) -> None:
         """Forget what was kept."""
@@ -238,13 +233,21 @@ class StepWatch:
         self._backward = _SawBackward()
         self._unticked = 0
         self._auto = auto
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        self._parameters = [each for group in groups for each in group["params"] if each.requires_grad]
+        self._optimizers = optimizers
+        self._ears: list[Any] = []
+        self.listen()  # first: a failure in it leaves no other hook behind
         self._handles: list[Any] = [
             *(optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers),
             *(optimizer.register_step_post_hook(self._after_step) for optimizer in optimizers),
-            *(parameter.register_post_accumulate_grad_hook(self._backward) for parameter in self._parameters[-1:]),
         ]
+
+    def listen(self) -> None:
+        """Look up the optimizers' parameters: a method may have put others in their place."""
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        self._parameters = [each for group in groups for each in group["params"] if each.requires_grad]
+        for handle in self._ears:
+            handle.remove()
+        self._ears = [each.register_post_accumulate_grad_hook(self._backward) for each in self._parameters[-1:]]
 
     def updated(self) -> bool:
         """Whether an update was made since the last call; False if a gradient scaler skipped it.
@@ -275,7 +278,7 @@ class StepWatch:
 
     def remove(self) -> None:
         """Take the hooks off."""
-        for handle in self._handles:
+        for handle in (*self._handles, *self._ears):
             handle.remove()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:

@@ -54,6 +54,7 @@ class ModuleView(View):
         self._group_parameters: dict[str, list[_Place]] = {}
         self._owners: dict[str, tuple[nn.Module, str]] = {}
         self._layers: list[LayerParameters] | None = None
+        self.on_rewrite: Callable[[], None] = lambda: None
         self._look()
         self._first = state.param_groups[0]["params"][0]
         self.seeds = torch.tensor(seed, dtype=torch.int64, device=self._first.device)
@@ -166,6 +167,7 @@ class ModuleView(View):
         self._look()
         for listener in self.listeners:
             listener.forget({f"{name}.{each}" for each, _ in (*old.named_parameters(), *old.named_buffers())})
+        self.on_rewrite()
 
     def changed(self) -> bool:
         """Whether a module of some group is no longer the one that was attached, or has new neighbours (a new head)."""

@@ -18,7 +18,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class AdaUPGD(UPGD):
-    r"""Adaptive utility-based perturbed gradient descent (Elsayed and Mahmood 2024).
+    r"""UPGD with Adam's moments in the place of the gradient (Elsayed and Mahmood 2024).
 
     The scaled utility \(\bar u\) of a weight is that of `UPGD`. With Adam's corrected moments \(\hat m, \hat v\),
     \(w \leftarrow (1 - \alpha\lambda) w - c\,\alpha\,(\frac{\hat m}{\sqrt{\hat v} + \epsilon} + \xi)(1 - \bar u)\).

@@ -18,7 +18,9 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class Adam(Method):
-    """Kingma and Ba's Adam; a reset weight starts again with moments and step count zero.
+    """Adam with a step count per weight (Kingma and Ba 2015).
+
+    A reset weight starts again with moments and step count zero.
 
     Args:
         step_size: at least 0.

@@ -27,10 +27,11 @@ from neoteny.units import statistics as units
 from neoteny.units.device_tick import Settings, fused_reset, fused_tick
 from neoteny.units.fused_tick import measure_compiled
 from neoteny.units.gradients import gradient_modules, replacement_cost
+from neoteny.units.magnitudes import Magnitudes
 from neoteny.units.reset import clear_outgoing, draw_incoming
 from neoteny.units.schedule import Schedule
 from neoteny.units.utilities import ACTIVITY, CENTRED, GRADIENT, INCOMING, OUTGOING, RANDOM, UTILITIES
-from neoteny.units.view import LiveGroup, Magnitudes, Reader, View, read_modules
+from neoteny.units.view import LiveGroup, Reader, View, read_modules
 
 COUNTS = ("eligible", "layer")
 _HOST_SIDE = ("schedule", "replaced", "recount", "arrays")  # of a group's statistics, what is not a tensor
@@ -38,7 +39,7 @@ _HOST_SIDE = ("schedule", "replaced", "recount", "arrays")  # of a group's stati
 
 @dataclass(frozen=True)
 class ContinualBackprop(Method):
-    r"""Selective reinitialisation of low-utility units (Dohare et al. 2023).
+    r"""Replaces a few units of low utility after every update (Dohare et al. 2023).
 
     With \(h\) a unit's activations, \(\hat f\) their bias-corrected running mean (equations 3 and 4), and weights after
     the update, the overall utility is the bias-corrected running average (equations 7 and 8) of

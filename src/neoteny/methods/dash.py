@@ -96,5 +96,6 @@ class DASH(Method):
         product = (average * parameter).sum(axes, keepdim=True)
         sizes = average.square().sum(axes, keepdim=True) * parameter.square().sum(axes, keepdim=True)
         cosine = torch.where(sizes > 0.0, product / sizes.sqrt(), torch.zeros_like(product))
-        floor = torch.as_tensor(view.per_run(self.floor, parameter, view.axes(parameter))).to(cosine)
-        return torch.maximum(cosine, floor).clamp_max(1.0)
+        floor = view.per_run(self.floor, parameter, view.axes(parameter))
+        lifted = cosine.clamp_min(floor) if isinstance(floor, (int, float)) else torch.maximum(cosine, floor)
+        return lifted.clamp_max(1.0)

@@ -18,7 +18,7 @@ from neoteny.units.view import LiveGroup, View
 
 @dataclass(frozen=True)
 class FeatureUPGD(Method):
-    r"""Feature-wise utility-based perturbed gradient descent (Elsayed and Mahmood 2024).
+    r"""UPGD by units: changes what feeds useful units less and perturbs the rest (Elsayed and Mahmood 2024).
 
     The utility of a unit is the running average of \(-\partial L / \partial\gamma\) of a gate \(\gamma = 1\) behind its
     activation \(h\): of \(-\sum h\,\partial L / \partial h\) over the batch. This equals \(-\sum w\,\partial L /

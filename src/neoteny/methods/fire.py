@@ -90,9 +90,7 @@ def isometry(weight: Tensor, iterations: int, module: nn.Module, run_axes: int =
     """The weight of a layer, or of n networks (*R, ...), moved towards the nearest isometry."""
     taps = math.prod(weight.shape[run_axes + 2 :])
     groups = int(getattr(module, "groups", 1))
-    split = (
-        weight.detach().flatten(run_axes + 2) if taps > 1 or weight.dim() > run_axes + 2 else weight.detach()[..., None]
-    )
+    split = weight.detach().reshape(*weight.shape[: run_axes + 2], taps)
     split = split.unflatten(run_axes, (groups, -1)).movedim(-1, run_axes + 1)  # (*R, groups, taps, out, in)
     if input_first(module):
         split = split.transpose(-1, -2)

@@ -96,7 +96,7 @@ class HardReset(OccasionalMethod):
         for name in mixed:
             rate = view.per_run(self.rest, parameters[name], view.axes(parameters[name]))
             parameters[name].lerp_(fresh[name], rate)
-            view.restart_optimizer(name)
+            self._restart_mixed(view, name)
         for name in new:
             parameters[name].copy_(fresh[name])
             view.was_reset(Region.whole(name, parameters[name], len(view.runs)))
@@ -106,6 +106,16 @@ class HardReset(OccasionalMethod):
             if all(port.weight in new for port in group.producers):
                 mask = torch.ones(*view.runs, group.units, dtype=torch.bool, device=view.seeds.device)
                 view.units_were_reset(group, ChosenUnits.of(mask), self)
+
+    def _restart_mixed(self, view: View, name: str) -> None:
+        """The optimizer starts again in every run whose share is not 0."""
+        if not isinstance(self.rest, tuple) or all(self.rest):
+            view.restart_optimizer(name)
+            return
+        whole = Region.whole(name, view.tensor(name), len(view.runs))
+        runs = torch.tensor([run for run, share in enumerate(self.rest) if share], device=view.seeds.device)
+        if len(runs):
+            view.clear_optimizer(Region(name, (runs.unsqueeze(1), *whole.index[1:])))
 
 
 def _reset_statistics(view: View, modules: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class HareAndTortoise(Method):
-    r"""Hare and Tortoise (Lee et al. 2024).
+    r"""Trains fast weights, evaluates their slow average, and at times restarts the fast from it (Lee et al. 2024).
 
     After every update \(\text{slow} \leftarrow \mu\,\text{slow} + (1 - \mu)\,\text{fast}\), for parameters and
     floating-point buffers. Every `period` updates \(\text{fast} \leftarrow \text{slow}\), by value. The slow weights

@@ -24,8 +24,9 @@ def add_shrinkage(view: View, strength: float | tuple[float, ...]) -> None:
 
 @dataclass(frozen=True)
 class L2(Method):
-    r"""Adds \(\lambda w\) to every gradient: the loss term \(\frac{\lambda}{2} \lVert w \rVert^2\).
+    r"""L2 regularisation: pulls every weight towards zero.
 
+    Adds \(\lambda w\) to every gradient: the loss term \(\frac{\lambda}{2} \lVert w \rVert^2\).
     With plain SGD this is torch's `weight_decay`; with Adam it is L2 proper, not decoupled decay.
 
     Args:

@@ -17,7 +17,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class L2Init(Method):
-    r"""Regenerative regularisation (Kumar, Marklund and Van Roy 2023).
+    r"""Regenerative regularisation: pulls every weight towards its initial value (Kumar et al. 2023).
 
     Adds the loss term \(\frac{\lambda}{2} \sum \lVert \theta - \theta_0 \rVert^2\) over all weights and biases except
     those of norms: \(\lambda (\theta - \theta_0)\) joins the gradient. \(\theta_0\) is the value before a parameter's

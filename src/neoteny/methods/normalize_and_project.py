@@ -84,7 +84,7 @@ class NormalizeAndProject(Method):
                 # Weights that are all zero have no direction: they stay.
                 factor = torch.where(now > 0.0, kept / now, torch.ones_like(now))
                 for tensor in tensors:
-                    tensor.mul_(factor.reshape(*view.runs, *(1,) * view.axes(tensor)).to(tensor.dtype))
+                    tensor.mul_(factor.reshape((*view.runs, *(1,) * view.axes(tensor))).to(tensor.dtype))
         if due and self.norms == "decay":
             self._decay(view)
 

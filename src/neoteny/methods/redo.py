@@ -19,7 +19,7 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class ReDo(UnitMethod):
-    r"""Recycling of dormant units (Sokar et al. 2023).
+    r"""At regular intervals, replaces units that are nearly silent compared with their layer (Sokar et al. 2023).
 
     The score of unit \(i\) is its mean absolute activation over the batch divided by the mean over its layer,
     \(s_i = \mathbb E|h_i| / (\frac1U \sum_k \mathbb E|h_k| + 10^{-9})\). Every `period` updates the units with

@@ -16,7 +16,9 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class SGD(Method):
-    """w -= step_size * v, with v = momentum * v + gradient.
+    """Stochastic gradient descent, with or without momentum.
+
+    w -= step_size * v, with v = momentum * v + gradient.
 
     Args:
         step_size: at least 0.

@@ -16,7 +16,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class Spectral(Method):
-    r"""Spectral regularisation (Lewandowski et al. 2025).
+    r"""Spectral regularisation: keeps the largest singular value of every layer near one (Lewandowski et al. 2025).
 
     Adds \(\lambda (\sum_l (\sigma_1(W_l)^k - t)^2 + \sum_l \lVert b_l \rVert^{2k} + \sum (g - 1)^2)\) to the loss, over
     the weights and biases of linear layers and convolutions and the scales \(g\) of norms. The largest singular value

@@ -136,11 +136,6 @@ class TRAC(Method):
         """Without what is kept between the two halves of an update."""
         return {key: value for key, value in state.items() if key != "pending"}
 
-    def restore(self, view: View, state: State, saved: State) -> None:
-        """Load a state; an update that was begun is forgotten."""
-        state.pop("pending", None)
-        super().restore(view, state, saved)
-
     def _tune(self, view: View, state: State, h: Tensor) -> None:
         sigma, variance = state["sigma"], state["variance"]
         betas = torch.tensor(self.betas, dtype=torch.float64).to(sigma.device)

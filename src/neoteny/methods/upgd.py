@@ -21,7 +21,9 @@ SCALES = ("corrected", "raw", "local")
 
 @dataclass(frozen=True)
 class UPGD(Method):
-    r"""Utility-based perturbed gradient descent, weight-wise and first-order (Elsayed and Mahmood 2024).
+    r"""Gradient descent that changes useful weights less and perturbs useless ones more (UPGD).
+
+    Utility-based perturbed gradient descent, weight-wise and first-order (Elsayed and Mahmood 2024).
 
     The utility of a weight is the running average of \(-g w\); \(\hat U\) is bias-corrected, and
     \(\bar u = \sigma(\hat U / \eta)\) with \(\eta\) the largest utility in the network. Then

@@ -30,6 +30,8 @@ class Plan(ABC):
 
     steps: int
     """Updates in this task."""
+    steps_of_a_pass: int = 0
+    """Updates of one pass through the task's data, where it is gone through several times; else 0."""
 
     @abstractmethod
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:

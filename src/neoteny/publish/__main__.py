@@ -1,6 +1,7 @@
 """From results folders to the pages and figures of `docs/`: which claims hold, at which scale, by which numbers.
 
-    python -m neoteny.publish                       write docs/claims.md, docs/figures, blocks of docs/results.md
+    python -m neoteny.publish                       write docs/claims.md, docs/figures, blocks of docs/results.md and
+                                                    docs/methods.md
     python -m neoteny.publish --keep hundred-units  first copy results/hundred-units, as it is now, into evidence/
 
 Run it in the root of the repository. `neoteny.publish.entries` lists the folders. What is published comes from
@@ -23,6 +24,7 @@ from neoteny.cli.explain import explain
 from neoteny.publish.docs import publish
 from neoteny.publish.entries import ENTRIES, Entry
 from neoteny.publish.keep import LARGEST_EVIDENCE, EvidenceError, find_kept, is_whole, keep, measure, write_command
+from neoteny.publish.methods import publish_methods
 from neoteny.text import nearest
 
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
                 raise EvidenceError(f"No entry {name!r} in publish/entries.py.{nearest(name, list(known))}")
             kept = keep(root, [entry for entry in ENTRIES if entry.folder == known[name].folder])
             print(f"kept {kept.relative_to(root)}: {measure(kept):,} bytes")
-        changed = publish(root, figures=not options.no_figures)
+        changed = [*publish(root, figures=not options.no_figures), *publish_methods(root)]
     except Exception as error:
         text = str(error) if isinstance(error, EvidenceError) else explain(error)
         if text is None:

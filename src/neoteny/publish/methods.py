@@ -1,12 +1,11 @@
 """The part of `docs/methods.md` that is made from the code: a table per family, and a section per method.
 
-A method says of itself what stands here, by its `card` and its docstring; networks do so by `nets.remedies`. What an
+A method says of itself what stands here, by its `card` and its docstring; layers do so by `methods.remedies`. What an
 update costs is read from `evidence/methods/cost.json`, which `benchmarks/methods.py --keep` writes.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import neoteny
-from neoteny import methods
+from neoteny import methods, nets
 from neoteny.methods.card import FAMILIES, Card
 from neoteny.methods.method import Method
+from neoteny.methods.remedies import REMEDIES, Remedy
 from neoteny.publish.keep import EvidenceError
 from neoteny.suite.store.files import write_atomically
 
@@ -55,8 +55,8 @@ def read_costs(root: Path) -> dict[str, Any]:
 
 def find_methods() -> dict[str, type[Method]]:
     """Every method that the package exports, by name."""
-    found = {name: getattr(methods, name) for name in methods.__all__}
-    return {name: kind for name, kind in found.items() if dataclasses.is_dataclass(kind)}
+    found: dict[str, type[Method]] = {name: getattr(methods, name) for name in methods.__all__}
+    return {name: kind for name, kind in found.items() if "__dataclass_fields__" in vars(kind)}
 
 
 def write_methods(costs: Mapping[str, Any]) -> str:
@@ -67,22 +67,24 @@ def write_methods(costs: Mapping[str, Any]) -> str:
     found = find_methods()
     for family in FAMILIES:
         members = {name: kind for name, kind in found.items() if kind.card.family == family}
-        if not members:
-            continue
-        rows = [_row(name, kind.card, costs.get("methods", {}).get(name)) for name, kind in members.items()]
+        layers = {name: each for name, each in REMEDIES.items() if each.card.family == family}
+        rows = [_row(public_name(name), kind.card, costs, name) for name, kind in members.items()]
+        rows += [_row(layer_name(name), each.card, costs, name) for name, each in layers.items()]
         parts += [f"## {family[0].upper()}{family[1:]}", _table(rows)]
         parts += [_section(name, kind) for name, kind in members.items()]
+        parts += [_layer_section(name, each) for name, each in layers.items()]
     return "\n\n".join(["", *parts, ""])
 
 
-def _row(name: str, card: Card, cost: str | None) -> list[str]:
+def _row(shown: str, card: Card, costs: Mapping[str, Any], name: str) -> list[str]:
     paper = _YEAR.match(card.reference)
+    cost = costs.get("methods", {}).get(name, "not measured")
     return [
-        f"[`{public_name(name)}`](#{name.lower()})",
+        f"[`{shown}`](#{name.lower()})",
         card.acts_on,
         card.when,
         card.keeps,
-        cost or "not measured",
+        "part of the network" if card.family == "networks" else cost,
         paper[0] if paper else card.reference,
     ]
 
@@ -95,6 +97,15 @@ def _table(rows: list[list[str]]) -> str:
 def _section(name: str, kind: type[Method]) -> str:
     paper = f"\n\n{kind.card.reference}." if kind.card.reference else ""
     return f"### {name}{paper}\n\n```{{eval-rst}}\n.. autoclass:: {public_name(name)}\n```"
+
+
+def _layer_section(name: str, remedy: Remedy) -> str:
+    return f"### {name}\n\n{remedy.card.reference}.\n\n{remedy.what} In a network of `neoteny.nets`: `{remedy.use}`."
+
+
+def layer_name(name: str) -> str:
+    """Where a user finds a layer: in `neoteny.nets`, or in torch."""
+    return f"neoteny.nets.{name}" if hasattr(nets, name) else f"torch.nn.{name}"
 
 
 def public_name(name: str) -> str:

@@ -206,11 +206,11 @@ class Stack:
     def zero_layer(self, name: str) -> None:
         """Set one layer's weights and biases to zero in every run, and the optimizer's state of them to its start."""
         view = self.view
-        for key in (f"{name}.weight", f"{name}.bias"):
-            tensor = view.tensors.get(key)
-            if tensor is not None:
-                tensor.zero_()
-                view.was_reset(Region.whole(key, tensor, 1))
+        inside = [key for key in view.tensors if key.startswith(f"{name}.")]  # several where a method has rewritten it
+        for key in (key for key in inside if key.rpartition(".")[2] in ("weight", "bias")):
+            tensor = view.tensors[key]
+            tensor.zero_()
+            view.was_reset(Region.whole(key, tensor, 1))
 
     def module(self, run: int) -> nn.Module:
         """A copy of one run's network."""
@@ -231,7 +231,7 @@ class Stack:
         Raises:
             ValueError: the state is of another stack; nothing is changed then.
         """
-        check_saved(state, self.state_dict())
+        check_saved(state, self.state_dict(), self.methods)
         self.chain.rebuild(state)
         check_shapes(state, self.state_dict(), also=("seeds", "tensors"))
         self.view.seeds.copy_(state["seeds"])

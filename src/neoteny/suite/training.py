@@ -168,8 +168,10 @@ class Training:
     def _begin_task(self, plan: Plan) -> None:
         if self.problem.tells_task:
             self._backend.write_back()
+            if self.task > 0:  # before the first task there is nothing to act on
+                wanted = any(method.needs_boundary_data for method in self._stack.methods)
+                self._stack.task_boundary(self._one_pass(plan) if wanted else None)
             self._stack.zero_layer(self._head)
-            self._stack.task_boundary()
             self._backend.read()
         self._total.zero_()
         sweep = self.planned.sweep
@@ -178,6 +180,12 @@ class Training:
             inputs = plan.probe(sweep.probe_examples, self.device).to(self._dtype)
             for name, values in measure(sweep.measures, self._stack, inputs).items():
                 self._record(name, values)
+
+    def _one_pass(self, plan: Plan) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one pass through a task's data."""
+        for step in range(plan.steps_of_a_pass or plan.steps):
+            inputs, targets = plan.batches(step, step + 1, self.device)
+            yield inputs[0].to(self._dtype), targets[0].to(self._dtype) if targets.is_floating_point() else targets[0]
 
     def _train_block(self, stop: int) -> None:
         before = generator_states() if self._watched else {}

@@ -69,6 +69,8 @@ def why_not_fused(view: View) -> str:
 
 
 def _make(view: View, state: dict[str, Any], settings: Settings) -> Fused | str:
+    if UTILITIES[settings.utility] & GRADIENT:
+        return f"the utility {settings.utility!r} is computed from gradients"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     from neoteny.units.device import layout, rewrite, tick
@@ -76,8 +78,6 @@ def _make(view: View, state: dict[str, Any], settings: Settings) -> Fused | str:
     decay, threshold = settings.decay, settings.threshold
     if not isinstance(decay, (int, float)) or not isinstance(threshold, int):
         return "hyperparameters are sequences"
-    if UTILITIES[settings.utility] & GRADIENT:
-        return f"the utility {settings.utility!r} is computed from gradients"
     why = layout.why_not(view, view.groups, view.modules)
     if why:
         return why

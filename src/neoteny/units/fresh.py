@@ -26,7 +26,7 @@ def start_of(view: View, parameter: Tensor) -> Start:
     mean, std, first = flat.mean(-1), flat.std(-1, correction=0), flat[..., 0]
     equal = (flat == flat[..., :1]).all(-1)
     if flat.shape[-1] == 1:  # a single number may have been drawn
-        equal = (first == 0.0) | (first == 1.0)
+        equal, std = (first == 0.0) | (first == 1.0), first.abs()
     return {"mean": torch.where(equal, first, mean), "std": torch.where(equal, torch.zeros_like(std), std)}
 
 
@@ -52,7 +52,7 @@ def draw_fresh(
     for name in names:
         parameter, start = view.tensor(name), starts[name]
         drawn = _draw(view, name, parameter, start, roles.get(name), step, f"{name}/{purpose}")
-        constant, mean = (start[key].reshape(*view.runs, *(1,) * view.axes(parameter)) for key in ("std", "mean"))
+        constant, mean = (start[key].reshape((*view.runs, *(1,) * view.axes(parameter))) for key in ("std", "mean"))
         found[name] = torch.where(constant == 0.0, mean.to(drawn), drawn).to(parameter.dtype)
     return found
 
@@ -97,7 +97,9 @@ def _draw(
     drawn = law.draw(view.seeds.unsqueeze(-1), step, purpose, rows, sizes[1]).reshape(parameter.shape)
     if kind != "other":
         return drawn
-    mean, std = (start[key].to(drawn).reshape(*view.runs, *(1,) * view.axes(parameter)) for key in ("mean", "std"))
+    if shape.numel() == 1:  # a temperature, say: one number does not show a law
+        return start["mean"].to(drawn).reshape(parameter.shape)
+    mean, std = (start[key].to(drawn).reshape((*view.runs, *(1,) * view.axes(parameter))) for key in ("mean", "std"))
     return mean + std * drawn
 
 

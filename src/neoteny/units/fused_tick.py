@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from neoteny.jit import compiler
+from neoteny.units.magnitudes import Magnitudes
 from neoteny.units.numerics import is_plain
 from neoteny.units.utilities import ACTIVITY, CENTRED, GRADIENT, INCOMING, OUTGOING, RANDOM
-from neoteny.units.view import LiveGroup, Magnitudes, View
+from neoteny.units.view import LiveGroup, View
 
 
 def measure_compiled(

@@ -14,7 +14,8 @@ from torch import Tensor
 from neoteny.layers.ports import ConsumerPort
 from neoteny.layers.regions import ChosenUnits
 from neoteny.units import numerics
-from neoteny.units.view import LiveGroup, Magnitudes, Reader, View
+from neoteny.units.magnitudes import Magnitudes
+from neoteny.units.view import LiveGroup, Reader, View
 
 Statistics = dict[str, Any]
 """Of one group: `mean_activation` and `utility` (*R, U) before correction, `decay_power` (*R, U) the decay rate to the

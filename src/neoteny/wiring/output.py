@@ -1,33 +1,28 @@
-"""Which layer gives a network's output: from its unit groups, from a pass on an example, or from a plain chain."""
+"""Which layer gives a network's output: from a pass on an example, or from a plain chain of layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
-from neoteny.layers.groups import UnitGroup
 from neoteny.layers.kinds import kind_of
 from neoteny.wiring.calls import split_calls
 from neoteny.wiring.recording import Recording
 from neoteny.wiring.sandbox import Sandbox
 
 
-def find_output_layer(model: nn.Module, groups: Sequence[UnitGroup], example: Any = None) -> str:
+def find_output_layer(model: nn.Module, example: Any = None) -> str:
     """The name of the one linear layer or convolution whose values no other layer reads.
 
     Args:
         model: the network.
-        groups: its traced unit groups; empty if it was not traced.
         example: a batch that it accepts, or None.
 
     Raises:
-        ValueError: there are several such layers, or none of the three sources tells; says what to pass.
+        ValueError: there are several such layers, or neither source tells; says what to pass.
     """
-    if groups:
-        found = _of_groups(groups)
-    elif example is not None:
+    if example is not None:
         found = _of_a_pass(model, example)
     else:
         found = _of_a_chain(model)
@@ -43,13 +38,6 @@ def find_output_layer(model: nn.Module, groups: Sequence[UnitGroup], example: An
             "the method's settings."
         )
     return found[0]
-
-
-def _of_groups(groups: Sequence[UnitGroup]) -> list[str]:
-    """Layers that read units and have none themselves."""
-    producers = {port.module for group in groups for port in group.producers}
-    consumers = dict.fromkeys(port.module for group in groups for port in group.consumers)
-    return [name for name in consumers if name not in producers]
 
 
 def _of_a_pass(model: nn.Module, example: Any) -> list[str]:

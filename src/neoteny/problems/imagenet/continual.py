@@ -158,6 +158,7 @@ class ImageNetPlan(Plan):
 
     def __post_init__(self) -> None:
         self.steps = self.problem.steps_per_task
+        self.steps_of_a_pass = self.steps // self.problem.epochs
 
     def order(self, start: int, stop: int) -> Tensor:
         """Which training images make the mini-batches start to stop - 1: int32 (n, stop - start, B)."""

@@ -91,6 +91,9 @@ class PPO(Agent):
 
     def why_not_compiled(self, setting: Setting) -> str:
         """Why gradients are left to autograd, in words; "" if they are written out."""
+        for method in setting.methods:
+            if method.needs_loss:
+                return f"{type(method).__name__} reads the loss"
         return why_not_covered(setting.network.build, dict(setting.network.options))
 
 

@@ -22,7 +22,7 @@ from neoteny.backends.kernel.backend import BlockBackend, check_stack
 from neoteny.backends.kernel.cpu import layers as sparse_layers
 from neoteny.backends.kernel.cpu import units as sparse_units
 from neoteny.backends.kernel.cpu.arguments import inputs_of
-from neoteny.backends.kernel.dense import network, pack, passes, reinit, run, terms, units
+from neoteny.backends.kernel.dense import network, pack, passes, places, reinit, run, terms, units
 from neoteny.backends.kernel.dense.pack import DensePacked, layer_names
 from neoteny.backends.kernel.dense.run import train_run
 from neoteny.backends.kernel.dense.terms import REINIT, dense_numbers_of, dense_options_of
@@ -142,7 +142,8 @@ def _uniform_bound(stack: Stack, weight: str) -> float:
 
 def _fingerprint() -> str:
     """Stands for the sources of all compiled functions; as part of an entry it keeps its cache from growing stale."""
-    modules = (jit, network, pack, passes, philox, reinit, run, sparse_layers, sparse_units, terms, units, utilities)
+    own = (network, pack, passes, places, reinit, run, terms, units)
+    modules = (*own, jit, philox, sparse_layers, sparse_units, utilities)
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neoteny.backends.kernel.dense.places import OUTPUTS, UNIT
 from neoteny.backends.kernel.dense.terms import (
     ACTIVITY,
     ADAM,
@@ -34,32 +35,6 @@ from neoteny.stacking.stack import Stack
 _STATISTICS = ("mean_activation", "utility", "decay_power", "born")
 
 
-class DenseShape(NamedTuple):
-    """Where everything is, for every linear layer, as uint64 arrays.
-
-    Attributes:
-        inputs, outputs: of the layers; inputs count features, outputs units.
-        stride: outputs, padded.
-        weight, bias: offsets in a run's parameters of the matrix (inputs, stride) and of the bias (stride).
-        gain, offset: offsets of the layer norm's parameters; 0 without.
-        unit: offset of a hidden layer's units in a run's statistics.
-        purposes: (12, layers), codes of draws: new units, random utility, redrawn weights, their number, then four of
-            noise after the update and four of noise within it (weight, bias, gain, offset).
-        bounds: float64, of new weights.
-    """
-
-    inputs: np.ndarray
-    outputs: np.ndarray
-    stride: np.ndarray
-    weight: np.ndarray
-    bias: np.ndarray
-    gain: np.ndarray
-    offset: np.ndarray
-    unit: np.ndarray
-    purposes: np.ndarray
-    bounds: np.ndarray
-
-
 class DenseState(NamedTuple):
     """The state of n runs; P parameters and U hidden units per run, padding included; absent arrays are empty.
 
@@ -75,6 +50,7 @@ class DenseState(NamedTuple):
         worth: (n, P), the utility of weights; redrawn: int64 (n, 1), how many were redrawn so far.
         score: float64 (n, U), of resets by gradients.
         age, threshold: int64 (n, U), and histogram: int32 (n, U, longest), of resets by silence.
+        bounds: float64 (layers,), of new weights.
         seeds: int64 (n,).
     """
 
@@ -98,6 +74,7 @@ class DenseState(NamedTuple):
     age: np.ndarray
     threshold: np.ndarray
     histogram: np.ndarray
+    bounds: np.ndarray
     seeds: np.ndarray
 
 
@@ -113,7 +90,7 @@ class DensePacked:
     def __init__(self, options: DenseOptions, stack: Stack, bounds: Sequence[float]) -> None:
         self.options, self.stack, self.step = options, stack, 0
         self.names = layer_names(options.hidden)
-        self.shape, size, units = _shape(options, self.names, bounds)
+        self.shape, size, units = _shape(options, self.names)
         runs, dtype = stack.view.runs[0], stack.view.parameters["out.weight"].detach().numpy().dtype
         moments = {SGD: 0, MOMENTUM: 1, ADAM: 2}.get(options.optimizer, 1)
         replaces = units if REPLACE in options.after else 0
@@ -143,6 +120,7 @@ class DensePacked:
             age=zeros(units if by == SILENCE else 0, kind=np.int64),
             threshold=zeros(units if by == SILENCE else 0, kind=np.int64),
             histogram=np.zeros((runs, units if by == SILENCE else 0, options.longest), dtype=np.int32),
+            bounds=np.array(bounds, dtype=np.float64),
             seeds=np.zeros(runs, dtype=np.int64),
         )
 
@@ -211,8 +189,8 @@ class DensePacked:
             yield terms, method.kernel_state(state)
 
     def _units(self, layer: int) -> slice:
-        start = int(self.shape.unit[layer])
-        return slice(start, start + int(self.shape.outputs[layer]))
+        start = int(self.shape[UNIT, layer])
+        return slice(start, start + int(self.shape[OUTPUTS, layer]))
 
     def _pairs(self) -> Iterator[tuple[Mapping[str, Tensor], str, np.ndarray]]:
         """Every tensor that the kernel changes: the dict that holds it, its name, and where it lies in the arrays."""
@@ -243,7 +221,7 @@ class DensePacked:
         self, tensors: Mapping[str, Tensor], flat: np.ndarray, norms: bool = True
     ) -> Iterator[tuple[Mapping[str, Tensor], str, np.ndarray]]:
         for number, name in enumerate(self.names):
-            inputs, outputs, stride, weight, bias, gain, offset = (int(each[number]) for each in self.shape[:7])
+            inputs, outputs, stride, weight, bias, gain, offset = self.shape[:UNIT, number].tolist()
             matrix = flat[:, weight : weight + inputs * stride].reshape(-1, inputs, stride)
             yield tensors, f"{name}.weight", matrix[..., :outputs].swapaxes(1, 2)
             yield tensors, f"{name}.bias", flat[:, bias : bias + outputs]
@@ -268,9 +246,9 @@ def layer_names(hidden: int) -> list[str]:
     return [*(f"fc{number}" for number in range(1, hidden + 1)), "out"]
 
 
-def _shape(options: DenseOptions, names: list[str], bounds: Sequence[float]) -> tuple[DenseShape, int, int]:
-    """The layout, the length of a run's parameters and that of its statistics."""
-    places: dict[str, list[int]] = {key: [] for key in DenseShape._fields[:8]}
+def _shape(options: DenseOptions, names: list[str]) -> tuple[np.ndarray, int, int]:
+    """The layout (see `places`), the length of a run's parameters and that of its statistics."""
+    columns: list[tuple[int, ...]] = []
     at = unit = 0
     for layer, outputs in enumerate(options.widths[1:]):
         inputs = options.widths[layer] * (options.copies if layer else 1)
@@ -278,9 +256,7 @@ def _shape(options: DenseOptions, names: list[str], bounds: Sequence[float]) -> 
         bias = at + inputs * stride
         normed = options.norm and layer < options.hidden
         gain = bias + stride if normed else 0
-        row = (inputs, outputs, stride, at, bias, gain, gain + stride if normed else 0, unit)
-        for key, value in zip(places, row, strict=True):
-            places[key].append(value)
+        columns.append((inputs, outputs, stride, at, bias, gain, gain + stride if normed else 0, unit))
         at = bias + stride * (3 if normed else 1)
         unit += stride if layer < options.hidden else 0
     norms = [f"norm{number}" for number in range(1, len(names) + 1)]
@@ -291,5 +267,4 @@ def _shape(options: DenseOptions, names: list[str], bounds: Sequence[float]) -> 
         for owners, key in ((names, "weight"), (names, "bias"), (norms, "weight"), (norms, "bias")):
             texts.append([f"{owner}.{key}/{what}" for owner in owners])
     codes = np.array([[purpose_code(text) for text in row] for row in texts], dtype=np.uint64)
-    arrays = {key: np.array(values, dtype=np.uint64) for key, values in places.items()}
-    return DenseShape(**arrays, purposes=codes, bounds=np.array(bounds, dtype=np.float64)), at, unit
+    return np.concatenate([np.array(columns, dtype=np.uint64).T, codes]), at, unit

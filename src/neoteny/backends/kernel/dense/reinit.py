@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from neoteny.backends.kernel.dense.places import BIAS, INPUTS, OUTPUTS, PURPOSES, STRIDE, WEIGHT
 from neoteny.backends.kernel.dense.units import write
 from neoteny.draws.philox import compiled, philox, uniform
 
@@ -18,8 +19,8 @@ _ZERO, _ONE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
 @compiled
 def measure_weights(p, grad, worth, shape, options, decay, largest):  # pragma: no cover - compiled
     """One step of the average utility of every weight of the matrices."""
-    for layer in range(np.uint64(len(shape.inputs))):
-        for k in range(shape.weight[layer], shape.bias[layer]):
+    for layer in range(np.uint64(shape.shape[1])):
+        for k in range(shape[WEIGHT, layer], shape[BIAS, layer]):
             now = abs(p[k]) * abs(grad[k]) if options.by_gradient else abs(p[k])
             if now <= largest:
                 worth[k] = now + decay * (worth[k] - now)
@@ -30,16 +31,12 @@ def redraw_weights(
     run, shape, options, state, amount, worth, p, first, second, anchor, slow, step, seed, one
 ):  # pragma: no cover - compiled
     """Redraw the weights that are due; all utilities start again."""
-    for layer in range(np.uint64(len(shape.inputs))):
-        at, inputs, outputs, stride = (
-            shape.weight[layer],
-            shape.inputs[layer],
-            shape.outputs[layer],
-            shape.stride[layer],
-        )
-        limit, ties = _limit(worth, at, inputs, outputs, stride, options, amount, step, seed, shape.purposes[3, layer])
+    for layer in range(np.uint64(shape.shape[1])):
+        at, stride = shape[WEIGHT, layer], shape[STRIDE, layer]
+        inputs, outputs, purpose = shape[INPUTS, layer], shape[OUTPUTS, layer], shape[PURPOSES + 3, layer]
+        limit, ties = _limit(worth, at, inputs, outputs, stride, options, amount, step, seed, purpose)
         for j in range(outputs):
-            block, words = inputs, philox(seed, j, step, shape.purposes[2, layer], _ZERO)
+            block, words = inputs, philox(seed, j, step, shape[PURPOSES + 2, layer], _ZERO)
             for i in range(inputs):
                 value = np.float64(worth[at + i * stride + j])
                 if value > limit or (value == limit and ties == 0):
@@ -47,11 +44,11 @@ def redraw_weights(
                 ties -= 1 if value == limit else 0
                 if i // _FOUR != block:
                     block = i // _FOUR
-                    words = philox(seed, j, step, shape.purposes[2, layer], block)
+                    words = philox(seed, j, step, shape[PURPOSES + 2, layer], block)
                 word = words[0]
                 for k in range(1, 4):
                     word = words[k] if i % _FOUR == np.uint64(k) else word
-                new = one * ((uniform(word) * 2.0 - 1.0) * shape.bounds[layer])
+                new = one * ((uniform(word) * 2.0 - 1.0) * state.bounds[layer])
                 write(at + i * stride + j, new, p, first, second, anchor, slow)
                 state.redrawn[run, 0] += 1
     worth[:] = one - one

@@ -18,6 +18,7 @@ from neoteny.backends.kernel.dense.passes import (
     spare_useful,
     start_powers,
 )
+from neoteny.backends.kernel.dense.places import OUTPUTS
 from neoteny.backends.kernel.dense.reinit import measure_weights, redraw_weights
 from neoteny.backends.kernel.dense.terms import (
     ACTIVITY,
@@ -80,7 +81,7 @@ def train_run(
     run = np.uint64(run_number)
     one = unit_value[0]
     zero = one - one
-    layers = np.uint64(len(shape.inputs))
+    layers = np.uint64(shape.shape[1])
     last = layers - _ONE
     p = state.parameters[run]
     kind = p.dtype
@@ -99,7 +100,7 @@ def train_run(
     work.typed[0], work.typed[1], work.typed[2] = options.slope, options.sharpness, options.norm_eps
     work.typed[3], work.typed[4] = 1.0 / options.batch, numbers.decay_rate[run]
     for layer in range(layers):
-        work.inverse[layer] = 1.0 / shape.outputs[layer]
+        work.inverse[layer] = 1.0 / shape[OUTPUTS, layer]
     grad = np.zeros(p.size, kind)
     noise = np.zeros(p.size if options.optimizer == _UPGD else 1, kind)
     power1, power2 = np.ones(side), np.ones(side)
@@ -122,7 +123,7 @@ def train_run(
         loss, performance = 0.0, 0.0
         for which in range(0 if slow.size > 0 else 1, 2):  # the performance is that of the slow weights, if any
             forward_all(slow if which == 0 else p, shape, options, work, one)
-            loss, value = losses(options, inputs, stream, k, last, shape.outputs[last], work, one)
+            loss, value = losses(options, inputs, stream, k, last, shape[OUTPUTS, last], work, one)
             performance = value if which == 0 or slow.size == 0 else performance
         total[run] += performance
         if not abs(loss) <= largest:

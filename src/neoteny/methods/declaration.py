@@ -78,6 +78,17 @@ class SilenceReset:
 
 
 @dataclass(frozen=True)
+class Reinit:
+    """Single weights are redrawn every `period` updates; the arguments of `SelectiveWeightReinit`, which see."""
+
+    period: int
+    amount: Number
+    utility: str
+    rule: str
+    decay_rate: Number
+
+
+@dataclass(frozen=True)
 class Clip:
     """Weights and biases are clipped after the update; the arguments of `WeightClipping`, which see."""
 
@@ -108,6 +119,7 @@ class KernelTerms:
         noise_std: standard deviation of the noise that is added to every weight after the update.
         replacement: how units are replaced after the update.
         reset: which units are reset after the update.
+        reinit: which weights are redrawn after the update.
         clip: the bounds that the weights are held within after the update.
         slow: the running average that is kept after the update.
     """
@@ -124,6 +136,7 @@ class KernelTerms:
     anchor: Number | None = None
     weight_decay: Number | None = None
     reset: PeriodicReset | SilenceReset | None = None
+    reinit: Reinit | None = None
     clip: Clip | None = None
     slow: SlowCopy | None = None
 
@@ -138,6 +151,8 @@ class KernelState:
         clock: the dict whose entry "step" is the number of updates; None if the method does not count them.
         resets: the reset steps of rows and columns by parameter (see `ElementSteps`); None if none are kept.
         units: a group's statistics and schedule by its name (see `ContinualBackprop.init`).
+        worth: tensors by weight that `Reinit` has measured since it last redrew some; empty right after that.
+        redrawn: int64 (n,), how many weights were redrawn; None where none are.
         groups: a group's dict by its name (see `UnitMethod.init`): how many of its units were reset, "replaced", and
             what the method keeps of them.
     """
@@ -147,6 +162,8 @@ class KernelState:
     clock: dict[str, Any] | None = None
     resets: dict[str, Any] | None = None
     units: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    worth: dict[str, Tensor] = field(default_factory=dict)
+    redrawn: Tensor | None = None
     groups: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
 

@@ -35,6 +35,7 @@ _BEYOND = {
     "anchor": "a pull to initial weights is",
     "weight_decay": "decoupled weight decay is",
     "reset": "resets by a score are",
+    "reinit": "redrawn weights are",
     "clip": "clipping is",
     "slow": "slow weights are",
 }  # terms of the dense kernel

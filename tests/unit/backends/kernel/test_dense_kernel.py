@@ -25,6 +25,7 @@ from neoteny.methods import (
     Method,
     ReDo,
     ReGraMa,
+    SelectiveWeightReinit,
     SelfNormalizedResets,
     ShrinkAndPerturb,
     WeightClipping,
@@ -68,6 +69,13 @@ LEARNERS = {
     ),
     "ReDo, CReLU, UPGD": Learner((UPGD(SIZES), ReDo(5, (0.5, 0.6, 0.7))), DOUBLED),
     "ReGraMa": Learner((Adam(1e-3), L2(1e-2), ReGraMa(5, (0.3, 0.5, 0.7))), NORMED),
+    "SWR": Learner(
+        (SGD(SIZES, 0.9), L2Init(1e-2), SelectiveWeightReinit(7, (0.003, 0.0, 0.1)), HareAndTortoise(0.9, 13)), NORMED
+    ),
+    "SWR by a threshold, averaged": Learner(
+        (SGD(SIZES), SelectiveWeightReinit(7, (0.5, 0.0, 0.9), rule="threshold", decay_rate=(0.5, 0.0, 0.9))), DOUBLED
+    ),
+    "SWR by magnitude": Learner((SGD(SIZES), SelectiveWeightReinit(5, 0.01, "magnitude"), L2(1e-3)), batch=1),
     "SNR": Learner((SGD(SIZES, 0.9), SNR)),
     "CBP": Learner((Adam(1e-3), CBP)),
     "CBP, CReLU, layer norm": Learner((SGD(SIZES, 0.9), CBP), {**DOUBLED, **NORMED}),
@@ -78,6 +86,7 @@ LEARNERS = {
 }
 REWRITES = (ReDo, ReGraMa, SelfNormalizedResets, ContinualBackprop)
 RESUMED = ["AdamW, clipping, layer norm", "ReDo, everything hears of it", "UPGD, local", "CBP and SNR", "ReGraMa"]
+RESUMED += ["SWR by a threshold, averaged"]
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -18,7 +18,7 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from neoteny.backends.kernel.cpu import lanes, layers, narrow, norm, units, wide
-from neoteny.backends.kernel.dense import network, passes, run
+from neoteny.backends.kernel.dense import network, passes, reinit, run
 from neoteny.backends.kernel.dense import units as dense_units
 from neoteny.draws import philox
 
@@ -57,7 +57,7 @@ print(hashlib.sha256(b"".join(value.numpy().tobytes() for value in flat_state(st
 """Trains some cases, on both paths, and prints a digest of everything that came out of each."""
 
 
-MODULES = [dense_units, lanes, layers, narrow, network, norm, passes, philox, run, units, wide]
+MODULES = [dense_units, lanes, layers, narrow, network, norm, passes, philox, reinit, run, units, wide]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

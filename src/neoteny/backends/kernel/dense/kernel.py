@@ -22,13 +22,14 @@ from neoteny.backends.kernel.backend import BlockBackend, check_stack
 from neoteny.backends.kernel.cpu import layers as sparse_layers
 from neoteny.backends.kernel.cpu import units as sparse_units
 from neoteny.backends.kernel.cpu.arguments import inputs_of
-from neoteny.backends.kernel.dense import network, pack, passes, run, terms, units
-from neoteny.backends.kernel.dense.pack import DensePacked
+from neoteny.backends.kernel.dense import network, pack, passes, places, reinit, run, terms, units
+from neoteny.backends.kernel.dense.pack import DensePacked, layer_names
 from neoteny.backends.kernel.dense.run import train_run
-from neoteny.backends.kernel.dense.terms import dense_numbers_of, dense_options_of
+from neoteny.backends.kernel.dense.terms import REINIT, dense_numbers_of, dense_options_of
 from neoteny.backends.kernel.examples import Examples
 from neoteny.backends.kernel.pack import unit_scales
 from neoteny.draws import philox
+from neoteny.draws.initial import Distribution
 from neoteny.problems.problem import Stream
 from neoteny.stacking.stack import Stack
 from neoteny.units import utilities
@@ -59,6 +60,10 @@ class Flags(NamedTuple):
     reset_by: int
     reset_period: int
     first_threshold: int
+    reinit_period: int
+    by_gradient: bool
+    proportional: bool
+    averages: bool
     spare_output: bool
     slow_period: int
 
@@ -78,7 +83,9 @@ class DenseBackend(BlockBackend):
         options = check_stack(stack, seeds, dense_options_of(stack.module(0), stack.methods, loss, batch))
         super().__init__(stack, stream, seeds, options.widths, loss)
         self._threads = threads
-        bounds = unit_scales(stack) if options.rewrites_units else [0.0] * options.hidden
+        bounds = [*(unit_scales(stack) if options.rewrites_units else [0.0] * options.hidden), 0.0]
+        if REINIT in options.after:
+            bounds = [_uniform_bound(stack, f"{name}.weight") for name in layer_names(options.hidden)]
         self._packed = DensePacked(options, stack, bounds)
         self._numbers = dense_numbers_of(stack.methods, len(self._seeds))
         self._flags = Flags(**{name: getattr(options, name) for name in Flags._fields})
@@ -122,9 +129,21 @@ class DenseBackend(BlockBackend):
         self._packed.read()
 
 
+def _uniform_bound(stack: Stack, weight: str) -> float:
+    """The bound of the uniform distribution that a weight is redrawn from."""
+    initial = stack.view.initial(weight)
+    if not isinstance(initial, Distribution) or initial.family != "uniform":
+        raise ValueError(
+            "DenseBackend: no kernel trains this stack: new weights must come from a uniform distribution. Train it "
+            "with Stack.step."
+        )
+    return initial.scale
+
+
 def _fingerprint() -> str:
     """Stands for the sources of all compiled functions; as part of an entry it keeps its cache from growing stale."""
-    modules = (jit, network, pack, passes, philox, run, sparse_layers, sparse_units, terms, units, utilities)
+    own = (network, pack, passes, places, reinit, run, terms, units)
+    modules = (*own, jit, philox, sparse_layers, sparse_units, utilities)
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 

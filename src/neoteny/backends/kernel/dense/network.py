@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from neoteny.backends.kernel.cpu.layers import activate, cross_entropy, exponential, forward, squared_error
+from neoteny.backends.kernel.dense.places import BIAS, GAIN, OFFSET, OUTPUTS, STRIDE, WEIGHT
 from neoteny.backends.kernel.dense.terms import CRELU, LEAKY, SMOOTH_LEAKY
 from neoteny.draws.philox import compiled
 
@@ -36,21 +37,22 @@ def load(inputs, stream, k, batch, rows, values, count):  # pragma: no cover - c
 @compiled
 def forward_all(p, shape, options, work, one):  # pragma: no cover - compiled
     """z of every layer from the listed inputs, with what the backward pass needs."""
-    n_out, strides, batch = shape.outputs, shape.stride, np.uint64(options.batch)
+    batch = np.uint64(options.batch)
     rows, values, count, z, h, slope = work.rows, work.values, work.listed, work.z, work.h, work.slope
+    normed, root, inverse = work.normed, work.root, work.inverse
     alpha, sharpness, eps = work.typed[0], work.typed[1], work.typed[2]
-    last = np.uint64(len(n_out)) - _ONE
+    last = np.uint64(shape.shape[1]) - _ONE
     for layer in range(last + _ONE):
-        n, stride = n_out[layer], strides[layer]
+        n, stride = shape[OUTPUTS, layer], shape[STRIDE, layer]
         for b in range(batch):
             r = layer * batch + b
-            forward(p, shape.weight[layer], stride, shape.bias[layer], one, rows, values, count[r], r, z)
+            forward(p, shape[WEIGHT, layer], stride, shape[BIAS, layer], one, rows, values, count[r], r, z)
             if layer == last:
                 continue
             if options.norm:
                 _normalize(
-                    p, shape.gain[layer], shape.offset[layer], z, r, n, work.inverse[layer], eps, work.normed,
-                    work.root, one,
+                    p, shape[GAIN, layer], shape[OFFSET, layer], z, r, n, inverse[layer], eps, normed,
+                    root, one,
                 )  # fmt: skip
             if options.activation < _BEYOND:
                 activate(options.activation, z, r, n, h, slope, one)
@@ -135,20 +137,20 @@ def losses(options, inputs, stream, k, last, outputs, work, one):  # pragma: no 
 @compiled
 def backward_all(p, grad, shape, options, work, one):  # pragma: no cover - compiled
     """The gradient of every parameter, from that of the outputs in g."""
-    n_in, n_out, strides, batch = shape.inputs, shape.outputs, shape.stride, np.uint64(options.batch)
+    batch, normed, root, inverse = np.uint64(options.batch), work.normed, work.root, work.inverse
     rows, values, count, g, slope = work.rows, work.values, work.listed, work.g, work.slope
     zero = one - one
-    layers = np.uint64(len(n_in))
+    layers = np.uint64(shape.shape[1])
     grad[:] = zero
     for backwards in range(layers):
         layer = layers - _ONE - backwards
-        at, bias, stride, n = shape.weight[layer], shape.bias[layer], strides[layer], n_out[layer]
+        at, bias, stride, n = shape[WEIGHT, layer], shape[BIAS, layer], shape[STRIDE, layer], shape[OUTPUTS, layer]
         for b in range(batch):
             r = layer * batch + b
             if options.norm and backwards > _ZERO:
                 _normalize_back(
-                    p, grad, shape.gain[layer], shape.offset[layer], g, r, n, work.inverse[layer], work.normed,
-                    work.root, one,
+                    p, grad, shape[GAIN, layer], shape[OFFSET, layer], g, r, n, inverse[layer], normed,
+                    root, one,
                 )  # fmt: skip
             for j in range(n):
                 grad[bias + j] += g[r, j]
@@ -158,7 +160,7 @@ def backward_all(p, grad, shape, options, work, one):  # pragma: no cover - comp
                     grad[row + j] += v * g[r, j]
             if layer == _ZERO:
                 continue
-            above, units = r - batch, n_out[layer - _ONE]
+            above, units = r - batch, shape[OUTPUTS, layer - _ONE]
             for j in range(units):
                 g[above, j] = zero
             for e in range(count[r]):

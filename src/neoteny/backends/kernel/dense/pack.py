@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neoteny.backends.kernel.dense.places import OUTPUTS, UNIT
 from neoteny.backends.kernel.dense.terms import (
     ACTIVITY,
     ADAM,
     GRADIENT,
     MOMENTUM,
     PAD,
+    REINIT,
     REPLACE,
     RESET,
     SGD,
@@ -31,32 +33,6 @@ from neoteny.methods.declaration import KernelState, KernelTerms, kernel_terms_o
 from neoteny.stacking.stack import Stack
 
 _STATISTICS = ("mean_activation", "utility", "decay_power", "born")
-
-
-class DenseShape(NamedTuple):
-    """Where everything is, for every linear layer, as uint64 arrays.
-
-    Attributes:
-        inputs, outputs: of the layers; inputs count features, outputs units.
-        stride: outputs, padded.
-        weight, bias: offsets in a run's parameters of the matrix (inputs, stride) and of the bias (stride).
-        gain, offset: offsets of the layer norm's parameters; 0 without.
-        unit: offset of a hidden layer's units in a run's statistics.
-        purposes: (10, layers), codes of draws: new weights, random utility, then four of noise after the update and
-            four of noise within it (weight, bias, gain, offset).
-        bounds: float64, of new weights.
-    """
-
-    inputs: np.ndarray
-    outputs: np.ndarray
-    stride: np.ndarray
-    weight: np.ndarray
-    bias: np.ndarray
-    gain: np.ndarray
-    offset: np.ndarray
-    unit: np.ndarray
-    purposes: np.ndarray
-    bounds: np.ndarray
 
 
 class DenseState(NamedTuple):
@@ -71,8 +47,10 @@ class DenseState(NamedTuple):
         since: int64 (n, U), the update at which a unit was last made new by any method.
         accumulator: float64 (n, hidden), units due but not yet replaced.
         replaced, reset: int64 (n, hidden), units replaced by continual backpropagation, and reset, so far.
+        worth: (n, P), the utility of weights; redrawn: int64 (n, 1), how many were redrawn so far.
         score: float64 (n, U), of resets by gradients.
         age, threshold: int64 (n, U), and histogram: int32 (n, U, longest), of resets by silence.
+        bounds: float64 (layers,), of new weights.
         seeds: int64 (n,).
     """
 
@@ -90,10 +68,13 @@ class DenseState(NamedTuple):
     accumulator: np.ndarray
     replaced: np.ndarray
     reset: np.ndarray
+    worth: np.ndarray
+    redrawn: np.ndarray
     score: np.ndarray
     age: np.ndarray
     threshold: np.ndarray
     histogram: np.ndarray
+    bounds: np.ndarray
     seeds: np.ndarray
 
 
@@ -103,13 +84,13 @@ class DensePacked:
     Args:
         options: of the learner.
         stack: whose tensors they are.
-        bounds: of new weights, for each hidden layer.
+        bounds: of new weights, for each layer.
     """
 
     def __init__(self, options: DenseOptions, stack: Stack, bounds: Sequence[float]) -> None:
         self.options, self.stack, self.step = options, stack, 0
-        self.names = [*(f"fc{number}" for number in range(1, options.hidden + 1)), "out"]
-        self.shape, size, units = _shape(options, self.names, bounds)
+        self.names = layer_names(options.hidden)
+        self.shape, size, units = _shape(options, self.names)
         runs, dtype = stack.view.runs[0], stack.view.parameters["out.weight"].detach().numpy().dtype
         moments = {SGD: 0, MOMENTUM: 1, ADAM: 2}.get(options.optimizer, 1)
         replaces = units if REPLACE in options.after else 0
@@ -133,10 +114,13 @@ class DensePacked:
             accumulator=zeros(options.hidden, kind=np.float64),
             replaced=zeros(options.hidden, kind=np.int64),
             reset=zeros(options.hidden, kind=np.int64),
+            worth=zeros(size if REINIT in options.after else 0),
+            redrawn=zeros(1, kind=np.int64),
             score=zeros(units if by == GRADIENT else 0, kind=np.float64),
             age=zeros(units if by == SILENCE else 0, kind=np.int64),
             threshold=zeros(units if by == SILENCE else 0, kind=np.int64),
             histogram=np.zeros((runs, units if by == SILENCE else 0, options.longest), dtype=np.int32),
+            bounds=np.array(bounds, dtype=np.float64),
             seeds=np.zeros(runs, dtype=np.int64),
         )
 
@@ -146,12 +130,18 @@ class DensePacked:
         state = self.state
         state.seeds[:] = self.stack.view.seeds.numpy()
         state.since[:] = 0
+        state.worth[:] = 0
         for theirs, name, ours in self._pairs():
             if name in theirs:  # averages of parameters begin with the first update
                 ours[...] = theirs[name].detach().numpy()
         for _, kept in self._kept():
             if kept.clock is not None:
                 self.step = kept.clock["step"]
+            for _, name, ours in self._parameters({}, state.worth, norms=False) if kept.worth else ():
+                if name in kept.worth:
+                    ours[...] = kept.worth[name].numpy()
+            if kept.redrawn is not None:
+                state.redrawn[:, 0] = kept.redrawn.numpy()
             for number, group in enumerate(self.stack.view.groups):
                 if kept.units:
                     statistics = kept.units[group.name]
@@ -173,6 +163,13 @@ class DensePacked:
         for _, kept in self._kept():
             if kept.clock is not None:
                 kept.clock["step"] = self.step
+            if kept.redrawn is not None:
+                kept.redrawn.copy_(torch.from_numpy(self.state.redrawn[:, 0]))
+                kept.worth.clear()
+                measured = self.options.averages and self.step % self.options.reinit_period > 0
+                for _, name, ours in self._parameters({}, self.state.worth, norms=False) if measured else ():
+                    if name.endswith("weight"):
+                        kept.worth[name] = torch.from_numpy(ours).clone(memory_format=torch.contiguous_format)
             if kept.resets is not None and self.options.rewrites_units:
                 self._write_resets(kept.resets)
             for number, group in enumerate(self.stack.view.groups if kept.units else ()):
@@ -192,8 +189,8 @@ class DensePacked:
             yield terms, method.kernel_state(state)
 
     def _units(self, layer: int) -> slice:
-        start = int(self.shape.unit[layer])
-        return slice(start, start + int(self.shape.outputs[layer]))
+        start = int(self.shape[UNIT, layer])
+        return slice(start, start + int(self.shape[OUTPUTS, layer]))
 
     def _pairs(self) -> Iterator[tuple[Mapping[str, Tensor], str, np.ndarray]]:
         """Every tensor that the kernel changes: the dict that holds it, its name, and where it lies in the arrays."""
@@ -224,7 +221,7 @@ class DensePacked:
         self, tensors: Mapping[str, Tensor], flat: np.ndarray, norms: bool = True
     ) -> Iterator[tuple[Mapping[str, Tensor], str, np.ndarray]]:
         for number, name in enumerate(self.names):
-            inputs, outputs, stride, weight, bias, gain, offset = (int(each[number]) for each in self.shape[:7])
+            inputs, outputs, stride, weight, bias, gain, offset = self.shape[:UNIT, number].tolist()
             matrix = flat[:, weight : weight + inputs * stride].reshape(-1, inputs, stride)
             yield tensors, f"{name}.weight", matrix[..., :outputs].swapaxes(1, 2)
             yield tensors, f"{name}.bias", flat[:, bias : bias + outputs]
@@ -244,9 +241,14 @@ class DensePacked:
             resets.setdefault(f"{self.names[number + 1]}.weight", {})["columns"] = {"step": columns}
 
 
-def _shape(options: DenseOptions, names: list[str], bounds: Sequence[float]) -> tuple[DenseShape, int, int]:
-    """The layout, the length of a run's parameters and that of its statistics."""
-    places: dict[str, list[int]] = {key: [] for key in DenseShape._fields[:8]}
+def layer_names(hidden: int) -> list[str]:
+    """The linear layers of an `MLP`."""
+    return [*(f"fc{number}" for number in range(1, hidden + 1)), "out"]
+
+
+def _shape(options: DenseOptions, names: list[str]) -> tuple[np.ndarray, int, int]:
+    """The layout (see `places`), the length of a run's parameters and that of its statistics."""
+    columns: list[tuple[int, ...]] = []
     at = unit = 0
     for layer, outputs in enumerate(options.widths[1:]):
         inputs = options.widths[layer] * (options.copies if layer else 1)
@@ -254,16 +256,15 @@ def _shape(options: DenseOptions, names: list[str], bounds: Sequence[float]) -> 
         bias = at + inputs * stride
         normed = options.norm and layer < options.hidden
         gain = bias + stride if normed else 0
-        row = (inputs, outputs, stride, at, bias, gain, gain + stride if normed else 0, unit)
-        for key, value in zip(places, row, strict=True):
-            places[key].append(value)
+        columns.append((inputs, outputs, stride, at, bias, gain, gain + stride if normed else 0, unit))
         at = bias + stride * (3 if normed else 1)
         unit += stride if layer < options.hidden else 0
     norms = [f"norm{number}" for number in range(1, len(names) + 1)]
     texts = [[f"{name}.weight" for name in names], [f"{name}/utility" for name in names]]
+    for what in ("reinit", "reinit_count"):
+        texts.append([f"{name}.weight/{what}" for name in names])
     for what in ("perturb", "upgd"):
         for owners, key in ((names, "weight"), (names, "bias"), (norms, "weight"), (norms, "bias")):
             texts.append([f"{owner}.{key}/{what}" for owner in owners])
     codes = np.array([[purpose_code(text) for text in row] for row in texts], dtype=np.uint64)
-    arrays = {key: np.array(values, dtype=np.uint64) for key, values in places.items()}
-    return DenseShape(**arrays, purposes=codes, bounds=np.array([*bounds, 0.0])), at, unit
+    return np.concatenate([np.array(columns, dtype=np.uint64).T, codes]), at, unit

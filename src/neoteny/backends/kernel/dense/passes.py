@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from neoteny.backends.kernel.cpu.layers import exponential
+from neoteny.backends.kernel.dense.places import BIAS, INPUTS, OUTPUTS, PURPOSES, STRIDE, UNIT, WEIGHT
 from neoteny.draws.philox import add_noise_to_matrix, add_noise_to_vector, compiled
 
 _ZERO, _ONE, _TWO, _THREE = (np.uint64(k) for k in range(4))
@@ -23,8 +24,8 @@ def add_terms(p, grad, anchor, shape, l2, pull, zero):  # pragma: no cover - com
         for k in range(p.size):
             grad[k] += l2 * p[k]
     if anchor.size > 0 and pull != zero:
-        for layer in range(len(shape.inputs)):
-            for k in range(shape.weight[layer], shape.bias[layer] + shape.stride[layer]):
+        for layer in range(shape.shape[1]):
+            for k in range(shape[WEIGHT, layer], shape[BIAS, layer] + shape[STRIDE, layer]):
                 grad[k] += pull * (p[k] - anchor[k])
 
 
@@ -44,15 +45,15 @@ def descend(p, grad, first, step_size, momentum):  # pragma: no cover - compiled
 @compiled
 def start_powers(since, unit, shape, options, step, power1, power2):  # pragma: no cover - compiled
     """The decay rates to the power of the age, of what feeds every matrix (row 2 l) and what it feeds (row 2 l + 1)."""
-    layers = len(shape.inputs)
+    layers = shape.shape[1]
     for side in range(2 * layers):
         born_layer = side // 2 - 1 + side % 2
         for j in range(power1.shape[1]):
             age = np.int64(step)
             if 0 <= born_layer < layers - 1:
-                units = shape.outputs[born_layer]
+                units = shape[OUTPUTS, born_layer]
                 if j < units * (np.uint64(options.copies) if side % 2 == 0 else _ONE):
-                    age -= since[unit + shape.unit[born_layer] + np.uint64(j) % units]
+                    age -= since[unit + shape[UNIT, born_layer] + np.uint64(j) % units]
             power1[side, j], power2[side, j] = options.beta1**age, options.beta2**age
 
 
@@ -70,7 +71,7 @@ def advance_powers(options, power1, power2, scale1, scale2):  # pragma: no cover
 @compiled
 def _rows(shape, options, layer):  # pragma: no cover - compiled
     """Rows of a layer: those of its matrix, then its bias and, with a norm, gain and offset."""
-    return shape.inputs[layer] + (_THREE if options.norm and layer < np.uint64(len(shape.inputs)) - _ONE else _ONE)
+    return shape[INPUTS, layer] + (_THREE if options.norm and layer < np.uint64(shape.shape[1]) - _ONE else _ONE)
 
 
 @compiled
@@ -84,10 +85,10 @@ def adam(
         p[k] *= keep
         first[k] += one_minus_beta1 * (gradient - first[k])
         second[k] = beta2 * second[k] + one_minus_beta2 * gradient * gradient
-    for layer in range(np.uint64(len(shape.inputs))):
-        stride, by_input, by_output = shape.stride[layer], _TWO * layer, _TWO * layer + _ONE
+    for layer in range(np.uint64(shape.shape[1])):
+        stride, by_input, by_output = shape[STRIDE, layer], _TWO * layer, _TWO * layer + _ONE
         for i in range(_rows(shape, options, layer)):
-            row, matrix = shape.weight[layer] + i * stride, i < shape.inputs[layer]
+            row, matrix = shape[WEIGHT, layer] + i * stride, i < shape[INPUTS, layer]
             of_row, root_of_row = (scale1[by_input, i], scale2[by_input, i]) if matrix else (zero, zero)
             for j in range(stride):
                 size = max(of_row, scale1[by_output, j]) * step_size
@@ -108,12 +109,12 @@ def spare_useful(
         average[k] += one_minus_decay * (-grad[k] * p[k] - average[k])
     largest, inverse = zero, one
     for moves in range(2):
-        for layer in range(np.uint64(len(shape.inputs))):
-            inputs, stride = shape.inputs[layer], shape.stride[layer]
+        for layer in range(np.uint64(shape.shape[1])):
+            inputs, stride = shape[INPUTS, layer], shape[STRIDE, layer]
             by_input, by_output = _TWO * layer, _TWO * layer + _ONE
             length[:stride] = zero
             for i in range(_rows(shape, options, layer) if moves == 0 or options.scale == 2 else _ZERO):
-                row, of_row = shape.weight[layer] + i * stride, scale1[by_input, i] if i < inputs else zero
+                row, of_row = shape[WEIGHT, layer] + i * stride, scale1[by_input, i] if i < inputs else zero
                 for j in range(stride):
                     utility = average[row + j]
                     largest = max(
@@ -128,7 +129,7 @@ def spare_useful(
             for j in range(stride):
                 length[j] = one / max(math.sqrt(length[j]), tiny) if options.scale == 2 else inverse
             for i in range(_rows(shape, options, layer)):
-                row, of_row = shape.weight[layer] + i * stride, scale1[by_input, i] if i < inputs else zero
+                row, of_row = shape[WEIGHT, layer] + i * stride, scale1[by_input, i] if i < inputs else zero
                 if options.scale == 2 and i >= inputs:  # a vector is one row
                     square = zero
                     for j in range(stride):
@@ -146,16 +147,16 @@ def spare_useful(
 @compiled
 def perturb(p, shape, options, first_purpose, seed, step, std, one, words):  # pragma: no cover - compiled
     """p += std * normal for every parameter; `first_purpose`: row of the purposes for the weights."""
-    for layer in range(np.uint64(len(shape.inputs))):
-        outputs, stride = shape.outputs[layer], shape.stride[layer]
+    for layer in range(np.uint64(shape.shape[1])):
+        outputs, stride = shape[OUTPUTS, layer], shape[STRIDE, layer]
         add_noise_to_matrix(
-            p, shape.weight[layer], shape.inputs[layer], outputs, stride, seed, step,
-            shape.purposes[first_purpose, layer], std, one, words,
+            p, shape[WEIGHT, layer], shape[INPUTS, layer], outputs, stride, seed, step,
+            shape[PURPOSES + first_purpose, layer], std, one, words,
         )  # fmt: skip
-        for part in range(_rows(shape, options, layer) - shape.inputs[layer]):
+        for part in range(_rows(shape, options, layer) - shape[INPUTS, layer]):
             add_noise_to_vector(
-                p, shape.bias[layer] + part * stride, outputs, seed, step,
-                shape.purposes[np.uint64(first_purpose) + _ONE + part, layer], std, one,
+                p, shape[BIAS, layer] + part * stride, outputs, seed, step,
+                shape[PURPOSES + np.uint64(first_purpose) + _ONE + part, layer], std, one,
             )  # fmt: skip
 
 
@@ -173,7 +174,7 @@ def follow(p, slow, share, copies):  # pragma: no cover - compiled
 def clip(p, shape, options, bound, one):  # pragma: no cover - compiled
     """Hold weights and biases within bound / sqrt(inputs)."""
     most = np.empty(1, p.dtype)
-    for layer in range(len(shape.inputs) - (1 if options.spare_output else 0)):
-        most[0] = bound / math.sqrt(shape.inputs[layer])
-        for k in range(shape.weight[layer], shape.bias[layer] + shape.stride[layer]):
+    for layer in range(shape.shape[1] - (1 if options.spare_output else 0)):
+        most[0] = bound / math.sqrt(shape[INPUTS, layer])
+        for k in range(shape[WEIGHT, layer], shape[BIAS, layer] + shape[STRIDE, layer]):
             p[k] = min(max(p[k], -most[0]), most[0])

@@ -18,12 +18,14 @@ from neoteny.backends.kernel.dense.passes import (
     spare_useful,
     start_powers,
 )
+from neoteny.backends.kernel.dense.places import OUTPUTS
+from neoteny.backends.kernel.dense.reinit import measure_weights, redraw_weights
 from neoteny.backends.kernel.dense.terms import (
     ACTIVITY,
     ADAM,
     CLIP,
-    GRADIENT,
     NOISE,
+    REINIT,
     REPLACE,
     SILENCE,
     SLOW,
@@ -41,9 +43,9 @@ from neoteny.backends.kernel.dense.units import (
 from neoteny.draws.philox import inlined
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
-_ADAM, _UPGD, _UPDATE, _NOISE, _REPLACE, _CLIP, _SLOW = ADAM, UPGD, UPDATE, NOISE, REPLACE, CLIP, SLOW
-_ACTIVITY, _GRADIENT, _SILENCE = ACTIVITY, GRADIENT, SILENCE
-_AFTER_UPDATE, _IN_UPDATE = 2, 6  # rows of the purposes of noise
+_ADAM, _UPGD, _ACTIVITY, _SILENCE = ADAM, UPGD, ACTIVITY, SILENCE
+_UPDATE, _NOISE, _REPLACE, _REINIT, _CLIP, _SLOW = UPDATE, NOISE, REPLACE, REINIT, CLIP, SLOW
+_AFTER_UPDATE, _IN_UPDATE = 4, 8  # rows of the purposes of noise
 
 
 class Work(NamedTuple):
@@ -79,11 +81,12 @@ def train_run(
     run = np.uint64(run_number)
     one = unit_value[0]
     zero = one - one
-    layers = np.uint64(len(shape.inputs))
+    layers = np.uint64(shape.shape[1])
     last = layers - _ONE
     p = state.parameters[run]
     kind = p.dtype
     first, second, anchor, slow = state.first[run], state.second[run], state.anchor[run], state.slow[run]
+    worth = state.worth[run]
     width = np.uint64(options.width)
     size = (layers * np.uint64(options.batch), width)
     side = (_TWO * layers, width)
@@ -97,18 +100,18 @@ def train_run(
     work.typed[0], work.typed[1], work.typed[2] = options.slope, options.sharpness, options.norm_eps
     work.typed[3], work.typed[4] = 1.0 / options.batch, numbers.decay_rate[run]
     for layer in range(layers):
-        work.inverse[layer] = 1.0 / shape.outputs[layer]
+        work.inverse[layer] = 1.0 / shape[OUTPUTS, layer]
     grad = np.zeros(p.size, kind)
     noise = np.zeros(p.size if options.optimizer == _UPGD else 1, kind)
     power1, power2 = np.ones(side), np.ones(side)
     scale1, scale2 = np.ones(side, kind), np.ones(side, kind)
     length, words = np.zeros(width, kind), np.zeros((4, width))
-    typed = np.empty(11, kind)  # constants take the parameters' type by way of an array
+    typed = np.empty(12, kind)  # constants take the parameters' type by way of an array
     typed[0], typed[1], typed[2] = numbers.step_size[run], numbers.momentum[run], numbers.l2[run]
     typed[3], typed[4], typed[5] = numbers.anchor[run], 1.0 - options.beta1, 1.0 - options.beta2
     typed[6], typed[7], typed[8] = options.beta2, options.eps, 1.0 - numbers.slow_decay[run]
     typed[9] = 1.0 - numbers.step_size[run] * numbers.weight_decay[run]
-    typed[10] = numbers.step_size[run] * options.factor
+    typed[10], typed[11] = numbers.step_size[run] * options.factor, numbers.reinit_decay[run]
     largest, tiny = np.finfo(kind).max, np.finfo(kind).tiny
     stream, seed = np.uint64(inputs.stream[run]), np.uint64(state.seeds[run])
     if options.optimizer >= _ADAM:
@@ -120,7 +123,7 @@ def train_run(
         loss, performance = 0.0, 0.0
         for which in range(0 if slow.size > 0 else 1, 2):  # the performance is that of the slow weights, if any
             forward_all(slow if which == 0 else p, shape, options, work, one)
-            loss, value = losses(options, inputs, stream, k, last, shape.outputs[last], work, one)
+            loss, value = losses(options, inputs, stream, k, last, shape[OUTPUTS, last], work, one)
             performance = value if which == 0 or slow.size == 0 else performance
         total[run] += performance
         if not abs(loss) <= largest:
@@ -130,6 +133,9 @@ def train_run(
         checks = options.reset_period > 0 and now % np.uint64(max(options.reset_period, 1)) == _ZERO
         if checks and state.score.size > 0:
             score_gradients(run, shape, state, grad, work.incoming, work.outgoing)
+        redraws = now % np.uint64(options.reinit_period) == _ZERO
+        if worth.size > 0 and (redraws or options.averages):
+            measure_weights(p, grad, worth, shape, options, typed[11], largest)
         add_terms(p, grad, anchor, shape, typed[2], typed[3], zero)
         ticked = np.int64(now) - 1  # steps that continual backpropagation has counted
         for number in range(len(acts)):
@@ -159,6 +165,12 @@ def train_run(
             elif what == _SLOW:
                 copies = options.slow_period > 0 and now % np.uint64(max(options.slow_period, 1)) == _ZERO
                 follow(p, slow, typed[8], copies)
+            elif what == _REINIT:
+                if redraws:
+                    redraw_weights(
+                        run, shape, options, state, numbers.reinit[run], worth, p, first, second, anchor, slow, now,
+                        seed, one,
+                    )  # fmt: skip
             elif what == _CLIP:
                 clip(p, shape, options, numbers.clip[run], one)
             else:

@@ -29,7 +29,7 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "upgd")
 SCALES = ("corrected", "raw", "local")
 ACTIVITY, GRADIENT, SILENCE = range(3)
 SCORES = ("activity", "gradient")
-UPDATE, NOISE, REPLACE, RESET, CLIP, SLOW = range(6)
+UPDATE, NOISE, REPLACE, RESET, REINIT, CLIP, SLOW = range(7)
 """What happens at an update once the gradients are there; noise before the update is UPGD's own."""
 
 
@@ -54,6 +54,7 @@ class DenseOptions:
         reset_period: of checks by the first two, or of recalibrations by the last; slow_period: of copies of the slow
             weights.
         first_threshold, longest: of `SelfNormalizedResets`.
+        reinit_period, by_gradient, proportional, averages: of `SelectiveWeightReinit`; the last: whether it averages.
         spare_output: of `WeightClipping`.
         anchored, slow: whether there are initial weights and slow weights.
     """
@@ -82,6 +83,10 @@ class DenseOptions:
     reset_period: int = 1
     first_threshold: int = 1
     longest: int = 0
+    reinit_period: int = 1
+    by_gradient: bool = True
+    proportional: bool = True
+    averages: bool = False
     spare_output: bool = False
     slow_period: int = 0
     anchored: bool = False
@@ -123,6 +128,8 @@ class DenseNumbers(NamedTuple):
     threshold: np.ndarray
     slow_decay: np.ndarray
     clip: np.ndarray
+    reinit: np.ndarray
+    reinit_decay: np.ndarray
     step_noise_std: np.ndarray
     weight_decay: np.ndarray
 
@@ -170,6 +177,8 @@ def dense_numbers_of(methods: Sequence[Method], runs: int) -> DenseNumbers:
         threshold=total(lambda each: each.reset and _limit(each.reset)),
         slow_decay=total(lambda each: each.slow and each.slow.decay),
         clip=total(lambda each: each.clip and each.clip.bound),
+        reinit=total(lambda each: each.reinit and each.reinit.amount),
+        reinit_decay=total(lambda each: each.reinit and each.reinit.decay_rate),
         step_noise_std=total(lambda each: each.utility_step and each.utility_step.noise_std),
         weight_decay=total(lambda each: each.utility_step.weight_decay if each.utility_step else each.weight_decay),
     )
@@ -187,12 +196,17 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
     first = terms[0]
     if first.optimizer not in OPTIMIZERS:
         return f"the optimizer {first.optimizer!r} is not covered"
-    kinds = {"noise_std": NOISE, "replacement": REPLACE, "reset": RESET, "clip": CLIP, "slow": SLOW}
+    kinds = {"noise_std": NOISE, "replacement": REPLACE, "reset": RESET, "reinit": REINIT, "clip": CLIP, "slow": SLOW}
     after = tuple(kind for each in terms for name, kind in kinds.items() if getattr(each, name) is not None)
+    if REINIT in after and first.optimizer not in OPTIMIZERS[:ADAM]:
+        return "redrawn weights under an optimizer that counts updates are not covered"
+    if REINIT in after and {REPLACE, RESET} & set(after):
+        return "redrawn weights beside new units are not covered"
     twice = {
         NOISE: "noise is added",
         REPLACE: "units are replaced",
         RESET: "units are reset",
+        REINIT: "weights are redrawn",
         CLIP: "weights are clipped",
         SLOW: "weights are averaged",
     }
@@ -216,6 +230,10 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
         elif each.reset is not None:
             found |= {"reset_by": SILENCE, "reset_period": each.reset.period}
             found |= {"first_threshold": each.reset.first_threshold, "longest": each.reset.longest}
+        if (reinit := each.reinit) is not None:
+            averages = isinstance(reinit.decay_rate, tuple) or reinit.decay_rate > 0.0
+            found |= {"reinit_period": reinit.period, "by_gradient": reinit.utility == "gradient"}
+            found |= {"proportional": reinit.rule == "proportional", "averages": averages}
         if each.clip is not None:
             found["spare_output"] = each.clip.spare_output
         if each.slow is not None:

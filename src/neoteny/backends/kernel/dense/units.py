@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from neoteny.backends.kernel.cpu.units import choose, sum_matrix
+from neoteny.backends.kernel.dense.places import BIAS, GAIN, INPUTS, OFFSET, OUTPUTS, PURPOSES, STRIDE, UNIT, WEIGHT
 from neoteny.draws.philox import compiled, philox, uniform
 from neoteny.jit import compiler
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
@@ -41,10 +42,11 @@ def measure_layer(
 ):  # pragma: no cover - compiled
     """One tick of the running means and the utility of a layer's units."""
     terms, batch, copies = options.utility, np.uint64(options.batch), np.uint64(options.copies)
-    n, unit, zero, h = shape.outputs[layer], shape.unit[layer], one - one, work.h
+    n, unit, zero, h = shape[OUTPUTS, layer], shape[UNIT, layer], one - one, work.h
     share = work.typed[3]
     half = share / np.float64(copies)
-    mean, power, running = state.mean_activation, state.decay_power, state.utility
+    mean, power, running, column_means = state.mean_activation, state.decay_power, state.utility, state.column_means
+    inverse = work.inverse[layer + _ONE]
     for j in range(n):
         total = zero
         for c in range(copies):
@@ -52,9 +54,9 @@ def measure_layer(
             for b in range(batch):
                 part += h[layer * batch + b, c * n + j]
             total += part
-            if state.column_means.size > 0:
-                kept = state.column_means[c, run, unit + j]
-                state.column_means[c, run, unit + j] = kept + (one - decay) * (part * share - kept)
+            if column_means.size > 0:
+                kept = column_means[c, run, unit + j]
+                column_means[c, run, unit + j] = kept + (one - decay) * (part * share - kept)
         x, m = total * half, mean[run, unit + j]
         if abs(x) <= largest:
             power[run, unit + j] *= decay
@@ -75,12 +77,12 @@ def measure_layer(
                     value += abs(h[layer * batch + b, f] - centre)
                 value *= share
             if terms & OUTGOING:
-                value *= outgoing[layer, f] * work.inverse[layer + _ONE]
+                value *= outgoing[layer, f] * inverse
             instant += value
         if copies > _ONE:
             instant *= 0.5
         if terms & INCOMING:
-            size = incoming[layer, j] / np.float64(shape.inputs[layer])
+            size = incoming[layer, j] / np.float64(shape[INPUTS, layer])
             instant = zero if size == zero else instant / size
         u = running[run, unit + j]
         if abs(instant) <= largest:
@@ -106,18 +108,18 @@ def cut(
     run, layer, j, shape, options, state, p, first, second, anchor, slow, compensates, tiny, one
 ):  # pragma: no cover
     """Take unit j of a layer out of the next one; with `compensates` that one's bias gets the unit's mean share."""
-    after, n, unit = layer + _ONE, shape.outputs[layer], shape.unit[layer]
-    stride = shape.stride[after]
+    after, n, unit = layer + _ONE, shape[OUTPUTS, layer], shape[UNIT, layer]
+    stride = shape[STRIDE, after]
     for c in range(np.uint64(options.copies)):
-        row = shape.weight[after] + (c * n + j) * stride
+        row = shape[WEIGHT, after] + (c * n + j) * stride
         if compensates:
             seen = state.mean_activation[run, unit + j]
             if state.column_means.size > 0:
                 seen = state.column_means[c, run, unit + j]
             seen = seen / max(one - state.decay_power[run, unit + j], tiny)
-            for k in range(shape.outputs[after]):
-                p[shape.bias[after] + k] += p[row + k] * seen
-        for k in range(shape.outputs[after]):
+            for k in range(shape[OUTPUTS, after]):
+                p[shape[BIAS, after] + k] += p[row + k] * seen
+        for k in range(shape[OUTPUTS, after]):
             write(row + k, one - one, p, first, second, anchor, slow)
 
 
@@ -126,24 +128,24 @@ def draw(
     run, layer, j, shape, options, state, p, first, second, anchor, slow, power1, power2, step, seed, born, one
 ):  # pragma: no cover - compiled
     """Give unit j of a layer new incoming weights, a zero bias, a new norm, and no past; `born`: for its age."""
-    inputs, stride = shape.inputs[layer], shape.stride[layer]
+    inputs, stride = shape[INPUTS, layer], shape[STRIDE, layer]
     for block in range((inputs + _THREE) // _FOUR):
-        words = philox(seed, j, step, shape.purposes[0, layer], block)
+        words = philox(seed, j, step, shape[PURPOSES + 0, layer], block)
         for k in range(4):
             i = block * _FOUR + np.uint64(k)
             if i < inputs:
-                new = one * ((uniform(words[k]) * 2.0 - 1.0) * shape.bounds[layer])
-                write(shape.weight[layer] + i * stride + j, new, p, first, second, anchor, slow)
-    write(shape.bias[layer] + j, one - one, p, first, second, anchor, slow)
+                new = one * ((uniform(words[k]) * 2.0 - 1.0) * state.bounds[layer])
+                write(shape[WEIGHT, layer] + i * stride + j, new, p, first, second, anchor, slow)
+    write(shape[BIAS, layer] + j, one - one, p, first, second, anchor, slow)
     if options.norm:
-        write(shape.gain[layer] + j, one, p, first, second, anchor, slow)
-        write(shape.offset[layer] + j, one - one, p, first, second, anchor, slow)
-    unit = shape.unit[layer] + j
+        write(shape[GAIN, layer] + j, one, p, first, second, anchor, slow)
+        write(shape[OFFSET, layer] + j, one - one, p, first, second, anchor, slow)
+    unit = shape[UNIT, layer] + j
     state.since[run, unit] = np.int64(step)
     by_output, by_input = _TWO * layer + _ONE, _TWO * (layer + _ONE)
     power1[by_output, j] = power2[by_output, j] = 1.0
     for c in range(np.uint64(options.copies)):
-        f = c * shape.outputs[layer] + j
+        f = c * shape[OUTPUTS, layer] + j
         power1[by_input, f] = power2[by_input, f] = 1.0
     if state.born.size > 0:
         state.mean_activation[run, unit] = state.utility[run, unit] = one - one
@@ -158,23 +160,23 @@ def choose_useless(
     run, shape, options, state, numbers, work, p, step, seed, largest, one
 ):  # pragma: no cover - compiled
     """One tick of continual backpropagation: every layer is measured, then those of its units chosen that are due."""
-    hidden = np.uint64(len(shape.inputs)) - _ONE
+    hidden = np.uint64(shape.shape[1]) - _ONE
     incoming, outgoing, places = work.incoming, work.outgoing, work.places
     for layer in range(hidden + _ONE if options.utility & (INCOMING | OUTGOING) else _ZERO):
-        sum_matrix(p, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing)
+        sum_matrix(p, shape[WEIGHT, layer], shape[INPUTS, layer], shape[STRIDE, layer], layer, incoming, outgoing)
     threshold = np.int64(numbers.maturity_threshold[run])
     for layer in range(hidden):
         measure_layer(run, layer, shape, options, state, work, work.typed[4], incoming, outgoing, largest, one)
         due = count_due(
-            state.born, run, shape.unit[layer], shape.outputs[layer], numbers.replacement_rate[run], threshold,
+            state.born, run, shape[UNIT, layer], shape[OUTPUTS, layer], numbers.replacement_rate[run], threshold,
             options.count_layer, step, state.accumulator, layer,
         )  # fmt: skip
         places[layer + _ONE] = places[layer] + due
         if due > 0:
             choose(
-                options.utility, shape.unit[layer], shape.outputs[layer], state.utility, state.decay_power, state.born,
-                run, due, threshold, step, seed, shape.purposes[1, layer], largest, work.score, work.draws, work.chosen,
-                np.uint64(places[layer]), one,
+                options.utility, shape[UNIT, layer], shape[OUTPUTS, layer], state.utility, state.decay_power,
+                state.born, run, due, threshold, step, seed, shape[PURPOSES + 1, layer], largest, work.score,
+                work.draws, work.chosen, np.uint64(places[layer]), one,
             )  # fmt: skip
 
 
@@ -182,14 +184,14 @@ def choose_useless(
 def choose_silent(shape, options, threshold, work):  # pragma: no cover - compiled
     """Units of little activity, of every layer."""
     batch, copies = np.uint64(options.batch), np.uint64(options.copies)
-    places, activity = work.places, work.draws
-    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
-        n, whole = shape.outputs[layer], 0.0
+    places, activity, h = work.places, work.draws, work.h
+    for layer in range(np.uint64(shape.shape[1]) - _ONE):
+        n, whole = shape[OUTPUTS, layer], 0.0
         for j in range(n):
             total = 0.0
             for c in range(copies):
                 for b in range(batch):
-                    total += abs(np.float64(work.h[layer * batch + b, c * n + j]))
+                    total += abs(np.float64(h[layer * batch + b, c * n + j]))
             activity[j] = total / np.float64(batch * copies)
             whole += activity[j]
         middle = whole / np.float64(n) + _EPSILON
@@ -204,24 +206,24 @@ def choose_silent(shape, options, threshold, work):  # pragma: no cover - compil
 @compiled
 def score_gradients(run, shape, state, grad, incoming, outgoing):  # pragma: no cover - compiled
     """The mean |gradient| of every unit's incoming weights over the layer's mean."""
-    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
-        n, inputs = shape.outputs[layer], np.float64(shape.inputs[layer])
-        sum_matrix(grad, shape.weight[layer], shape.inputs[layer], shape.stride[layer], layer, incoming, outgoing)
+    for layer in range(np.uint64(shape.shape[1]) - _ONE):
+        n, inputs = shape[OUTPUTS, layer], np.float64(shape[INPUTS, layer])
+        sum_matrix(grad, shape[WEIGHT, layer], shape[INPUTS, layer], shape[STRIDE, layer], layer, incoming, outgoing)
         whole = 0.0
         for j in range(n):
             whole += incoming[layer, j] / inputs
         for j in range(n):
             score = (incoming[layer, j] / inputs) / (whole / np.float64(n) + _GRADIENT_EPSILON)
-            state.score[run, shape.unit[layer] + j] = score
+            state.score[run, shape[UNIT, layer] + j] = score
 
 
 @compiled
 def choose_by_score(run, shape, state, threshold, work):  # pragma: no cover - compiled
     """Units whose score is at most the threshold, of every layer."""
-    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
+    for layer in range(np.uint64(shape.shape[1]) - _ONE):
         number = work.places[layer]
-        for j in range(shape.outputs[layer]):
-            if state.score[run, shape.unit[layer] + j] <= threshold:
+        for j in range(shape[OUTPUTS, layer]):
+            if state.score[run, shape[UNIT, layer] + j] <= threshold:
                 work.chosen[np.uint64(number)] = j
                 number += 1
         work.places[layer + _ONE] = number
@@ -233,45 +235,46 @@ def choose_by_silence(run, shape, options, state, rejection, recalibrates, work)
 
     With `recalibrates`, thresholds follow from the histograms, which start again.
     """
-    batch, longest = np.int64(options.batch), np.int64(state.histogram.shape[2])
-    for layer in range(np.uint64(len(shape.inputs)) - _ONE):
-        n, number = shape.outputs[layer], work.places[layer]
+    ages, thresholds, histogram, h = state.age, state.threshold, state.histogram, work.h
+    batch, longest = np.int64(options.batch), np.int64(histogram.shape[2])
+    for layer in range(np.uint64(shape.shape[1]) - _ONE):
+        n, number = shape[OUTPUTS, layer], work.places[layer]
         for j in range(n):
-            unit = shape.unit[layer] + j
+            unit = shape[UNIT, layer] + j
             silent = True
             for c in range(np.uint64(options.copies)):
                 for b in range(np.uint64(options.batch)):
-                    silent &= work.h[layer * np.uint64(options.batch) + b, c * n + j] <= 0.0
-            age = state.age[run, unit] + (batch if silent else 0)
-            late = silent and age >= state.threshold[run, unit] and rejection > 0.0
+                    silent &= h[layer * np.uint64(options.batch) + b, c * n + j] <= 0.0
+            age = ages[run, unit] + (batch if silent else 0)
+            late = silent and age >= thresholds[run, unit] and rejection > 0.0
             if age > 0 and (late or not silent):
                 place = min((age + batch - 1) // batch, longest) - 1
-                state.histogram[run, unit, np.uint64(place)] += 1
-            state.age[run, unit] = 0 if late or not silent else age
+                histogram[run, unit, np.uint64(place)] += 1
+            ages[run, unit] = 0 if late or not silent else age
             if late:
                 work.chosen[np.uint64(number)] = j
                 number += 1
             if recalibrates:
-                _recalibrate(run, unit, state, 1.0 - rejection, batch, longest)
+                _recalibrate(run, unit, thresholds, histogram, 1.0 - rejection, batch, longest)
         work.places[layer + _ONE] = number
 
 
 @compiled
-def _recalibrate(run, unit, state, share, batch, longest):  # pragma: no cover - compiled
+def _recalibrate(run, unit, thresholds, histogram, share, batch, longest):  # pragma: no cover - compiled
     """The threshold is the age that the unit's silences mostly end by, or twice what it was."""
     total = 0
     for place in range(longest):
-        total += state.histogram[run, unit, np.uint64(place)]
+        total += histogram[run, unit, np.uint64(place)]
     if total == 0:
         return
-    before, reached, age = state.threshold[run, unit], 0, 0
+    before, reached, age = thresholds[run, unit], 0, 0
     for place in range(longest):
-        reached += state.histogram[run, unit, np.uint64(place)]
-        state.histogram[run, unit, np.uint64(place)] = 0
+        reached += histogram[run, unit, np.uint64(place)]
+        histogram[run, unit, np.uint64(place)] = 0
         age += 1 if np.float64(reached) < share * np.float64(total) else 0
     age = (age + 1) * batch
     proposed = age if age < before else 2 * before
-    state.threshold[run, unit] = min(max(proposed, batch), longest * batch)
+    thresholds[run, unit] = min(max(proposed, batch), longest * batch)
 
 
 @compiled
@@ -284,7 +287,7 @@ def rewrite(
     Continual backpropagation (`replaces`) takes all of them out of their next layers before it draws any; resets go
     from the last layer to the first, so that a weight from one chosen unit to another ends as zero.
     """
-    hidden, places = np.uint64(len(shape.inputs)) - _ONE, work.places
+    hidden, places = np.uint64(shape.shape[1]) - _ONE, work.places
     if places[hidden] == 0:
         return
     for part in range(_TWO * hidden):
@@ -304,6 +307,6 @@ def rewrite(
                 )  # fmt: skip
                 counts[run, layer] += 1
                 if replaces and state.age.size > 0:  # to the other method it is a unit without a history
-                    unit = shape.unit[layer] + j
+                    unit = shape[UNIT, layer] + j
                     state.age[run, unit], state.threshold[run, unit] = 0, options.first_threshold
                     state.histogram[run, unit] = 0

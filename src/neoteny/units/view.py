@@ -22,6 +22,7 @@ from neoteny.layers.ports import ConsumerPort, HiddenPort, NormPort, ProducerPor
 from neoteny.layers.recurrent import RECURRENT, hidden_source
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units import numerics
+from neoteny.units.ranks import Gathered, Ranks
 from neoteny.units.shared_inputs import SharedInputs
 
 Reader = ConsumerPort | NormPort | HiddenPort
@@ -121,8 +122,8 @@ class View(ABC):
     groups: Sequence[LiveGroup]
 
     def __init__(self) -> None:
-        self.activations: dict[str, list[Tensor]] = {}
-        self.input_gradients: dict[str, list[Tensor]] = {}
+        self.activations: Mapping[str, list[Tensor]] = {}
+        self.input_gradients: Mapping[str, list[Tensor]] = {}
         self.loss: Tensor | None = None
         self.listeners: list[ResetListener] = []
         self._per_run: dict[Any, Tensor] = {}
@@ -132,6 +133,15 @@ class View(ABC):
         """Of methods that have one, the fused tick (`units/device_tick.py`), by the identity of their state."""
         self.resets_are_private = False
         """Whether no other method has to be told of units that one resets."""
+        self.ranks: Ranks | None = None
+        """The processes that train replicas of this network; `activations` are then those of all of them."""
+        self.totals: dict[int, Any] | None = None
+        """Of methods that keep sums instead of inputs (`units/totals.py`), the sums, by the identity of their state."""
+
+    @property
+    def own_activations(self) -> Mapping[str, list[Tensor]]:
+        """What modules of this process received since the last tick."""
+        return self.activations.own if isinstance(self.activations, Gathered) else self.activations
 
     @property
     @abstractmethod

@@ -106,6 +106,7 @@ def attach(
         {'0': 0}
     """
     check_arguments(model, methods, seed)
+    check_accumulation(accumulate, methods)
     check_ranks(ranks, process_group)
     optimizers = check_optimizers(optimizer)
     inner = unwrap(model)
@@ -138,8 +139,7 @@ def attach(
     def retrace(given: Any) -> Wiring:
         return find_groups("refresh", inner, given, groups, leave_out, norm, heads=heads)
 
-    if accumulate != "inputs":
-        view.totals = check_accumulation(accumulate, methods, view)
+    view.totals = {} if accumulate == "sums" else None
     replica = (model, ranks, process_group)
     made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained, replica=replica)
     for each in earlier:

@@ -13,7 +13,7 @@ from neoteny.layers.parametrized import computed_from
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState, unwrap_optimizer
 from neoteny.units.bind import without
-from neoteny.units.view import LiveGroup, View
+from neoteny.units.view import LiveGroup
 from neoteny.wiring.modules import wrapped
 from neoteny.wiring.wiring import Wiring
 
@@ -54,18 +54,18 @@ def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | N
             )
 
 
-def check_accumulation(accumulate: str, methods: tuple[Method, ...], view: View) -> dict[int, Any]:
-    """Where the methods will keep sums; refuses methods that need the inputs themselves."""
-    if accumulate != "sums":
+def check_accumulation(accumulate: str, methods: tuple[Method, ...]) -> None:
+    """Refuse a choice that is not known, and sums for methods that need the inputs themselves."""
+    if accumulate not in ("inputs", "sums"):
         raise ValueError(f"accumulate must be 'inputs' or 'sums'; got {accumulate!r}.")
-    for method in methods:
-        # Not inherited: a subclass may read something else.
-        if (method.reads(view) or method.reads_gradients(view)) and "accumulate" not in vars(type(method)):
+    for method in methods if accumulate == "sums" else ():
+        kind = type(method)
+        reads = kind.reads is not Method.reads or kind.reads_gradients is not Method.reads_gradients
+        if reads and "accumulate" not in vars(kind):  # not inherited: a subclass may read something else
             raise ValueError(
-                f"accumulate='sums' is not for {type(method).__name__}, which reads the inputs of layers themselves: "
-                "leave accumulate out."
+                f"accumulate='sums' is not for {kind.__name__}, which reads the inputs of layers themselves: leave "
+                "accumulate out."
             )
-    return {}
 
 
 def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:

@@ -176,8 +176,8 @@ def train(
         optimizer.zero_grad()
         parts = list(zip(x[mine].tensor_split(passes), y[mine].tensor_split(passes), strict=True))
         for number, (inputs, targets) in enumerate(parts):
-            quiet = isinstance(ddp, DistributedDataParallel) and number + 1 < len(parts)
-            with ddp.no_sync() if quiet else nullcontext():  # pyright: ignore[reportAttributeAccessIssue]
+            last = number + 1 == len(parts)
+            with ddp.no_sync() if isinstance(ddp, DistributedDataParallel) and not last else nullcontext():
                 error = (ddp(inputs) - targets).square().sum() * (
                     size / ROWS
                 )  # the mean over ranks is that of all rows

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from neoteny.attachment.hooks import Recorder
     from neoteny.attachment.module_view import ModuleView
 
+if TYPE_CHECKING or dist.is_available():
+    from torch.distributed.algorithms.join import Joinable, JoinHook
+else:  # a torch without torch.distributed
+    Joinable = JoinHook = object
+
 WHOSE = ("all", "first")
 
 
@@ -39,8 +44,8 @@ def check_ranks(ranks: str, process_group: Any) -> None:
         raise TypeError(f"process_group must be a torch process group; got {type(process_group).__name__}.")
 
 
-class Replica:
-    """What an attachment does together with other ranks; it is also a `Joinable` of torch.distributed."""
+class Replica(Joinable):
+    """What an attachment does together with other ranks; `torch.distributed.algorithms.Join` takes it."""
 
     view: ModuleView
     optimizers: tuple[Optimizer, ...]
@@ -49,13 +54,13 @@ class Replica:
     _recorder: Recorder
 
     def __init__(self, given: nn.Module, ranks: str, process_group: Any) -> None:
+        super().__init__()
         around = [each for each in wrapped(given) if isinstance(each, DistributedDataParallel)]
         self._wrapper = weakref.ref(around[0]) if around else None
         self._ranks, self._group = ranks, process_group
         self._looked = self._met = False
         self._synchronised_passes = 0
         self._counting: Any = None
-        self._join_config: Any = None
 
     def state_dict(self) -> dict[str, Any]:
         """Of the attachment."""
@@ -70,7 +75,7 @@ class Replica:
     def _tick(self, updates: int = 0, *, joined: bool = False) -> None:
         raise NotImplementedError
 
-    def join_hook(self, **options: Any) -> Any:
+    def join_hook(self, **options: Any) -> JoinHook:
         """For `torch.distributed.algorithms.Join([ddp, plastic])`: what a rank does that has no batch left."""
         self._look()
         if self._looked and self.view.ranks is not None and self._wrapper is None:
@@ -167,18 +172,16 @@ class Replica:
     def _announce(self, number: int) -> None:
         """Inside of `Join`, tell ranks that have no batch left whether this rank goes on (1) or not (0)."""
         ranks, ddp = self.view.ranks, self._ddp()
-        mine = self._join_config
         if ranks is None:
             return
-        if mine is None or not mine.enable:
-            config = getattr(ddp, "_join_config", None)
-            if config is not None and config.enable:
+        if not self._join_config.enable:
+            if ddp is not None and ddp._join_config.enable:
                 raise ValueError(
                     "ddp.join() does not know of the attachment, so that a rank without batches would not take part in "
                     "its sums. Write `with torch.distributed.algorithms.Join([ddp, plastic]):` instead."
                 )
             return
-        if mine.is_first_joinable:
+        if self._join_config.is_first_joinable:
             raise ValueError("Join([ddp, plastic]): the wrapped model must come first, as it is called first.")
         self._synchronised_passes = 0
         ranks.count(number, self.view.device())
@@ -198,7 +201,7 @@ class Replica:
         return [each / ranks.size if float(some) else None for each, some in zip(sums, had, strict=True)]
 
 
-class JoinedRank:
+class JoinedRank(JoinHook):
     """The join hook: a rank that has no batch left takes part in the sums of the others, with nothing of its own."""
 
     def __init__(self, replica: Any) -> None:
@@ -243,7 +246,7 @@ class _PassCount:
 
     def __call__(self, ddp: Any, args: Any) -> None:
         replica = self._replica()
-        if replica is None or replica._join_config is None or not replica._join_config.enable:
+        if replica is None or not replica._join_config.enable:
             return
         if ddp.training and torch.is_grad_enabled() and ddp.require_backward_grad_sync:
             replica._synchronised_passes += 1

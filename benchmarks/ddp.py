@@ -5,7 +5,7 @@ rank's mean update. "clock" is what a user waits; "own" is the processor time of
 the machine changes less. After each case the hashes of weights and optimizer state of every rank are printed: all must
 be equal.
 
-    python benchmarks/ddp.py [--ranks 2] [--blocks 11] [--threads 1]
+    python benchmarks/ddp.py [--ranks 2] [--blocks 11] [--threads 1] [--cases 3]
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class Loop:
         return found.hexdigest()[:16]
 
 
-def measure(rank: int, ranks: int, place: str, blocks: int, threads: int) -> None:
+def measure(rank: int, ranks: int, place: str, blocks: int, threads: int, cases: int) -> None:
     """Every case, on one rank."""
     torch.set_num_threads(threads)
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=ranks)
-    for case in CASES:
+    for case in CASES[:cases]:
         method = neoteny.ContinualBackprop(1e-4)
         loops = {"plain": Loop(case, None), "all ranks": Loop(case, method), "first rank": Loop(case, method, "first")}
         generator = torch.Generator().manual_seed(rank)
@@ -141,9 +141,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2, help="processes")
     parser.add_argument("--blocks", type=int, default=11, help="blocks of updates per side")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--cases", type=int, default=len(CASES), help="how many of the networks, the smallest first")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        arguments = (options.ranks, f"{folder}/group", options.blocks, options.threads)
+        arguments = (options.ranks, f"{folder}/group", options.blocks, options.threads, options.cases)
         mp.spawn(measure, arguments, nprocs=options.ranks)  # pyright: ignore[reportPrivateImportUsage]
 
 

@@ -108,6 +108,10 @@ def small_net(dtype: torch.dtype = torch.float64) -> nn.Module:
     ).to(dtype)
 
 
+def plain_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(FEATURES, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 1)).double()
+
+
 def image_net() -> nn.Module:
     layers = (nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 1))
     return nn.Sequential(nn.Unflatten(1, (1, 3, 2)), nn.ZeroPad2d((0, 1, 0, 0)), *layers).double()
@@ -175,6 +179,12 @@ def train(
         mine = share(step, rank, size, sizes(step) if size > 1 else None)
         optimizer.zero_grad()
         parts = list(zip(x[mine].tensor_split(passes), y[mine].tensor_split(passes), strict=True))
+        if size == 1 and options.get("ranks") == "first":  # what two ranks would do: the first half is read
+            halves = [*zip(x.chunk(2), y.chunk(2), strict=True)]
+            (model(halves[0][0]) - halves[0][1]).square().sum().div(ROWS).backward()
+            with plastic._recorder.paused():
+                (model(halves[1][0]) - halves[1][1]).square().sum().div(ROWS).backward()
+            parts = []
         for number, (inputs, targets) in enumerate(parts):
             last = number + 1 == len(parts)
             with ddp.no_sync() if isinstance(ddp, DistributedDataParallel) and not last else nullcontext():
@@ -236,12 +246,14 @@ def hundreds(rank: int, size: int, folder: Path) -> Trained:
 
 
 def utilities(rank: int, size: int, folder: Path) -> dict[str, Trained]:
-    """Every utility, on images behind a flatten."""
+    """Every utility, of linear layers and of images behind a flatten."""
     names = ("overall", "mean_corrected_contribution", "contribution", "adaptation", "weight_magnitude", "random")
-    methods = {
-        name: neoteny.ContinualBackprop(0.1, maturity_threshold=5, decay_rate=0.9, utility=name) for name in names
-    }
-    return {name: train(rank, size, method, net=image_net, steps=30) for name, method in methods.items()}
+    found: dict[str, Trained] = {}
+    for name in names:
+        method = neoteny.ContinualBackprop(0.1, maturity_threshold=5, decay_rate=0.9, utility=name)
+        for net in (image_net, plain_net):
+            found[f"{name}, {net.__name__}"] = train(rank, size, method, net=net, steps=20)
+    return found
 
 
 def uneven(rank: int, size: int, folder: Path) -> Trained:

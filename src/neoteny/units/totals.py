@@ -11,7 +11,7 @@ Where inputs are forgotten after each pass, c is not known yet. `Deviations` say
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,9 +20,10 @@ from torch import Tensor
 from neoteny.units import numerics
 from neoteny.units import statistics as units
 from neoteny.units.device_tick import Settings
+from neoteny.units.plain_totals import PlainTotals, plain_totals
 from neoteny.units.ranks import Ranks
 from neoteny.units.utilities import ACTIVITY, CENTRED, RANDOM, UTILITIES
-from neoteny.units.view import LiveGroup, Reader, View
+from neoteny.units.view import LiveGroup, Magnitudes, Reader, View
 
 State = dict[str, Any]
 
@@ -75,66 +76,105 @@ class Totals:
     Args:
         group: whose units.
         statistics: of the group.
-        keep_inputs: whether `deviation` has the inputs themselves, so that it is exact.
+        terms: of the utility.
+        keep_inputs: whether deviations are taken from the inputs themselves, so that they are exact.
     """
 
-    def __init__(self, group: LiveGroup, statistics: State, keep_inputs: bool) -> None:
-        self._group, self._statistics = group, statistics
+    def __init__(self, group: LiveGroup, statistics: State, terms: int, keep_inputs: bool) -> None:
+        self._group, self._statistics, self._terms = group, statistics, terms
         like: Tensor = statistics["mean_activation"]
-        self.mean = torch.zeros_like(like)
+        self._mean = torch.zeros_like(like)
         self.weight = 0.0
         """Examples times positions."""
-        self.columns = {key: torch.zeros_like(means) for key, means in statistics["column_means"].items()}
-        self.column_weights = dict.fromkeys(self.columns, 0.0)
-        self.reader: Reader | None = None
+        self._columns = {key: torch.zeros_like(means) for key, means in statistics["column_means"].items()}
+        self._column_weights = dict.fromkeys(self._columns, 0.0)
+        self._reader: Reader | None = None
         self._batches: list[Tensor] = []
         self._deviations: Deviations | None = None
         self._keep_inputs = keep_inputs
 
-    def add(self, view: View, decay: float, terms: int) -> None:
+    @property
+    def sums(self) -> list[Tensor]:
+        """The sums over examples: of the units, then of the columns of each consumer."""
+        return [self._mean, *self._columns.values()]
+
+    @property
+    def weights(self) -> list[float]:
+        """By what each sum has to be divided."""
+        return [self.weight, *self._column_weights.values()]
+
+    def add(self, view: View, decay: float) -> None:
         """Add what this process has recorded."""
         own = view.own_activations
         reader = self._group.reading(own)
         if reader is None:
             return
-        self.reader = reader
+        self._reader = reader
         means: list[Tensor] = []
         for inputs in own[reader.key]:
-            batch = reader.split(inputs, 0).to(self.mean.dtype)  # (B, U, positions)
+            batch = reader.split(inputs, 0).to(self._mean.dtype)  # (B, U, positions)
             mean = numerics.example_mean(batch)
             means.append(mean)
             count = batch.shape[0] * batch.shape[-1]
-            self.mean.add_(mean.squeeze(-1) if mean.shape[-1] == 1 else mean.mean(-1), alpha=count)
+            self._mean.add_(mean.squeeze(-1) if mean.shape[-1] == 1 else mean.mean(-1), alpha=count)
             self.weight += count
-            if terms & ACTIVITY and self._keep_inputs:
+            if self._terms & ACTIVITY and self._keep_inputs:
                 self._batches.append(batch)
-            elif terms & ACTIVITY:
-                self._guess(batch, reader, decay, terms)
-        for port in self._group.means if self.columns else ():
+            elif self._terms & ACTIVITY:
+                self._guess(batch, reader, decay)
+        for port in self._group.means if self._columns else ():
             inputs = own.get(port.key) or []
             seen = means
             if port is not reader:
-                seen = [numerics.example_mean(port.split(each, 0).to(self.mean.dtype)) for each in inputs]
+                seen = [numerics.example_mean(port.split(each, 0).to(self._mean.dtype)) for each in inputs]
             for mean, each in zip(seen, inputs, strict=True):
                 count = each.numel() / port.width
-                self.columns[port.key].add_(port.column_means(mean, each), alpha=count)
-                self.column_weights[port.key] += count
+                self._columns[port.key].add_(port.column_means(mean, each), alpha=count)
+                self._column_weights[port.key] += count
 
-    def deviation(self, centre: Tensor | None) -> Tensor:
-        """(U, columns of the reader) the mean over this process's examples of |h - centre|."""
-        assert self.reader is not None
-        if self._deviations is not None:
-            return self._deviations.mean(centre)
-        return units.mean_deviation(self._group, self.reader, self._batches, centre)
+    def move_means(self, sums: Sequence[Tensor], counts: Sequence[Tensor | float], decay: float) -> None:
+        """Move the running means towards those of all ranks."""
+        before = units.move_mean(self._statistics, sums[0] / counts[0], decay)
+        for key, columns, count in zip(self._columns, sums[1:], counts[1:], strict=True):
+            kept: Tensor = self._statistics["column_means"][key]
+            if self._column_weights[key]:
+                units.move_columns(kept, columns / count, 1.0 - decay)
+                continue
+            stays = kept * units.unchanged(self._statistics, before)
+            if isinstance(count, Tensor):  # it ran on other ranks, or on none
+                units.move_columns(kept, columns / count, 1.0 - decay)
+                stays = torch.where(count > 0, kept, stays)
+            kept.copy_(stays)
 
-    def _guess(self, batch: Tensor, reader: Reader, decay: float, terms: int) -> None:
+    def share(self, magnitudes: Magnitudes) -> Tensor:
+        """The utility of this tick as this process sees it, times its weight; zeros if it saw nothing."""
+        mean: Tensor = self._statistics["mean_activation"]
+        if not self.weight:
+            return torch.zeros_like(mean)
+        contributed = None
+        if self._terms & ACTIVITY:
+            assert self._reader is not None
+            centre = mean / units.correction(self._statistics) if self._terms & CENTRED else None
+            if self._deviations is None:
+                deviation = units.mean_deviation(self._group, self._reader, self._batches, centre)
+            else:
+                deviation = self._deviations.mean(centre)
+            contributed = units.weigh(self._group, self._reader, magnitudes, deviation)
+        utility = units.instant_utility(self._group, magnitudes, self._terms, contributed, mean.dtype)
+        return utility.to(mean.dtype) * self.weight
+
+    def move_utility(self, total: Tensor, weight: Tensor | float, decay: float) -> None:
+        """Move the running utilities towards those of all ranks."""
+        units.move_utility(self._statistics, total / weight, decay)
+
+    def _guess(self, batch: Tensor, reader: Reader, decay: float) -> None:
         if self._deviations is None:
             columns = batch.shape[-1] if units.has_columns(reader) else 1
-            self._deviations = Deviations(self.mean.new_zeros(len(self.mean), columns))
+            self._deviations = Deviations(self._mean.new_zeros(len(self._mean), columns))
         guess = None
-        if terms & CENTRED:
+        if self._terms & CENTRED:
             mean, power = self._statistics["mean_activation"], self._statistics["decay_power"]
-            guess = torch.lerp(mean, self.mean / self.weight, 1.0 - decay) / (1.0 - power * decay)
+            guess = torch.lerp(mean, self._mean / self.weight, 1.0 - decay) / (1.0 - power * decay)
         self._deviations.add(batch, guess)
 
 
@@ -144,8 +184,8 @@ def add_passes(view: View, state: State, settings: Settings) -> None:
     totals: dict[str, Totals] = view.totals.setdefault(id(state), {})
     for group in view.groups:
         if group.name not in totals:
-            totals[group.name] = Totals(group, state[group.name], keep_inputs=False)
-        totals[group.name].add(view, float(settings.decay), UTILITIES[settings.utility])  # pyright: ignore[reportArgumentType]
+            totals[group.name] = Totals(group, state[group.name], UTILITIES[settings.utility], keep_inputs=False)
+        totals[group.name].add(view, _one(settings.decay))
 
 
 def measure_totals(view: View, state: State, settings: Settings) -> list[LiveGroup]:
@@ -164,73 +204,54 @@ def measure_totals(view: View, state: State, settings: Settings) -> list[LiveGro
 
 
 def _measure(view: View, state: State, settings: Settings, ranks: Ranks | None) -> list[LiveGroup]:
-    terms, decay = UTILITIES[settings.utility], float(settings.decay)  # pyright: ignore[reportArgumentType]
-    totals: dict[str, Totals] = {} if view.totals is None else view.totals.pop(id(state), {})
+    terms, decay = UTILITIES[settings.utility], _one(settings.decay)
     groups = [group for group in view.groups if view.trainable(group)]
-    for group in groups:
-        if group.name not in totals:
-            totals[group.name] = Totals(group, state[group.name], keep_inputs=True)
-            if view.totals is None:
-                totals[group.name].add(view, decay, terms)
+    magnitudes = view.magnitudes()
+    kept: dict[str, Totals] = {} if view.totals is None else view.totals.pop(id(state), {})
+    totals = [
+        kept.get(group.name) or _totals(view, group, state[group.name], magnitudes, terms, decay) for group in groups
+    ]
     if ranks is None:
-        groups = [group for group in groups if totals[group.name].weight]
+        groups = [group for group, each in zip(groups, totals, strict=True) if each.weight]
+        totals = [each for each in totals if each.weight]
     if not groups:
         return []
-    magnitudes = view.magnitudes()
-
-    def shares(centred: bool) -> Iterator[Tensor]:
-        """Each group's utility as this process sees it, times its weight; zeros where it saw nothing."""
-        for group in groups:
-            mine, mean = totals[group.name], state[group.name]["mean_activation"]
-            if not mine.weight:
-                yield torch.zeros_like(mean)
-                continue
-            contributed = None
-            if terms & ACTIVITY:
-                assert mine.reader is not None
-                centre = mean / units.correction(state[group.name]) if centred else None
-                contributed = units.weigh(group, mine.reader, magnitudes, mine.deviation(centre))
-            utility = units.instant_utility(group, magnitudes, terms, contributed, mean.dtype)
-            yield utility.to(mean.dtype) * mine.weight
-
     at_once = not terms & (CENTRED | RANDOM)
-    seen = [total for group in groups for total in (totals[group.name].mean, *totals[group.name].columns.values())]
-    weights = [
-        weight
-        for group in groups
-        for weight in (totals[group.name].weight, *totals[group.name].column_weights.values())
-    ]
-    sums, counts = _sum(ranks, [*seen, *(shares(centred=False) if at_once else ())], weights)
+    seen = [total for each in totals for total in each.sums]
+    early = [each.share(magnitudes) for each in totals] if at_once else []
+    sums, counts = _sum(ranks, [*seen, *early], [weight for each in totals for weight in each.weights])
     whole: list[Tensor | float] = []
-    places = iter(zip(sums, counts, strict=False))
-    for group in groups:
-        whole.append(_move_means(state[group.name], totals[group.name], places, decay))
+    place = 0
+    for each in totals:
+        own = slice(place, place + len(each.weights))
+        each.move_means(sums[own], counts[own], decay)
+        whole.append(counts[place])
+        place = own.stop
     if not terms & RANDOM:
-        found = sums[len(seen) :] if at_once else _sum(ranks, list(shares(centred=True)), [])[0]
-        for group, utility, weight in zip(groups, found, whole, strict=True):
-            units.move_utility(state[group.name], utility / weight, decay)
+        shares = sums[place:] if at_once else _sum(ranks, [each.share(magnitudes) for each in totals], [])[0]
+        for each, total, weight in zip(totals, shares, whole, strict=True):
+            each.move_utility(total, weight, decay)
     # What ran here ran. Only for the others a device must be asked whether they ran elsewhere.
-    return [group for group, weight in zip(groups, whole, strict=True) if totals[group.name].weight or bool(weight > 0)]
+    found = zip(groups, totals, whole, strict=True)
+    return [group for group, each, weight in found if each.weight or bool(weight > 0)]
 
 
-def _move_means(
-    statistics: State, totals: Totals, places: Iterator[tuple[Tensor, Tensor | float]], decay: float
-) -> Tensor | float:
-    """Move a group's running means towards those of all ranks; returns the weight of all ranks."""
-    total, weight = next(places)
-    before = units.move_mean(statistics, total / weight, decay)
-    for key in totals.columns:
-        kept: Tensor = statistics["column_means"][key]
-        columns, count = next(places)
-        if isinstance(count, Tensor) and not totals.column_weights[key]:  # it ran on other ranks, or on none
-            stays = kept * units.unchanged(statistics, before)
-            units.move_columns(kept, columns / count, 1.0 - decay)
-            kept.copy_(torch.where(count > 0, kept, stays))
-        elif totals.column_weights[key]:
-            units.move_columns(kept, columns / count, 1.0 - decay)
-        else:
-            kept.mul_(units.unchanged(statistics, before))
-    return weight
+def _totals(
+    view: View, group: LiveGroup, statistics: State, magnitudes: Magnitudes, terms: int, decay: float
+) -> Totals | PlainTotals:
+    """What a group has seen at this tick, with its inputs; nothing where sums were kept instead."""
+    plain = plain_totals(view, group, statistics, magnitudes, terms) if view.totals is None else None
+    if plain is not None:
+        return plain
+    made = Totals(group, statistics, terms, keep_inputs=True)
+    if view.totals is None:
+        made.add(view, decay)
+    return made
+
+
+def _one(decay: float | tuple[float, ...]) -> float:
+    assert isinstance(decay, (int, float))  # a user's module is one run
+    return float(decay)
 
 
 def _sum(

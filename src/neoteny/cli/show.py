@@ -125,21 +125,19 @@ def _make_report(results: Results, part: Part) -> int:
 
 def _facts(results: Results) -> dict[str, str]:
     from neoteny.suite.progress import format_seconds
+    from neoteny.suite.store.records import runs_in
 
-    parts = results.parts()
+    parts = results.records()
     planned = results.plan()["runs"]
-    finished = results.finished_runs()
+    finished = runs_in(parts)
     left = [run for run in planned if run not in finished]
-    diverged = sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"])
     facts = {
         "Runs": f"{len(finished)} finished" + (f", {len(left)} left" if left else ""),
-        "Diverged": str(diverged),
-        "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over finished stacks",
-        "Machine": "; ".join(sorted({part["machine"] for part in parts})),
-        "Backend": "; ".join(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
-        "Versions": "; ".join(
-            sorted({", ".join(f"{name} {number}" for name, number in part["versions"].items()) for part in parts})
-        ),
+        "Diverged": str(sum(part.diverged for part in parts)),
+        "Training time": f"{format_seconds(sum(part.seconds for part in parts))}, summed over finished stacks",
+        "Machine": "; ".join(sorted({part.machine for part in parts})),
+        "Backend": "; ".join(sorted({part.backend for part in parts})),
+        "Versions": "; ".join(sorted({part.versions for part in parts})),
     }
     if results.about["data"]:
         facts["Data"] = results.about["data"]

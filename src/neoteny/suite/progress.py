@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from neoteny.suite.store.errors import Damaged
-from neoteny.suite.store.folder import ResultsFolder, runs_in
+from neoteny.suite.store.folder import ResultsFolder
+from neoteny.suite.store.records import runs_in
 from neoteny.text import printable, render
 
 REFRESH_SECONDS = 0.5
@@ -151,7 +152,7 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
         command: that continues it; "" where none is known.
     """
     entries, damaged = results.check_progress()
-    parts, damaged_parts = results.check_parts()
+    parts, damaged_parts = results.check_records()
     damaged += results.find_damage()
     try:
         plan = results.plan()

@@ -16,7 +16,7 @@ from neoteny.suite.identity import digest
 from neoteny.suite.store.documents import parse_document, read_document, remove_trailer, sha256
 from neoteny.suite.store.errors import Damaged, StoreError
 from neoteny.suite.store.files import is_locked, read_file
-from neoteny.suite.store.index import FEWEST_RUNS, Index, Signature, list_files
+from neoteny.suite.store.index import FEWEST_RUNS, Index, Signature, list_files, list_names
 from neoteny.suite.store.records import PartRecord, runs_in
 from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN, PROGRESS
 
@@ -40,6 +40,8 @@ class ResultsFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._indexed: tuple[dict[str, Any], Index] | None = None
+        self._known: dict[str, PartRecord] = {}
+        self._ended: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -139,7 +141,10 @@ class ResultsFolder:
         checks += [functools.partial(self.read_unfinished, path) for path in self.unfinished_tables()]
         damaged = [
             Damaged(path, "it has no description, so it does not count", "`neoteny run` trains its runs again.")
-            for path in sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
+            for path in (
+                self.root / "parts" / f"{stack}.parquet"
+                for stack in sorted(list_names(self.root / "parts", ".parquet") - self._described())
+            )
             if not path.with_suffix(".json").exists()
         ]
         for check in checks:
@@ -163,13 +168,20 @@ class ResultsFolder:
         return path.exists() and path.with_suffix(".json").exists()
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """How far each begun stack is; files that are damaged are skipped, since nothing depends on them."""
-        return self.check_progress()[0]
+        """How far each begun stack is; files that are damaged are skipped, since nothing depends on them.
 
-    def check_progress(self) -> tuple[dict[str, dict[str, Any]], list[Damaged]]:
+        What was read as finished is not looked at again: this is called twice per second while a sweep runs.
+        """
+        return self.check_progress(skip_finished=True)[0]
+
+    def check_progress(self, skip_finished: bool = False) -> tuple[dict[str, dict[str, Any]], list[Damaged]]:
         """How far each begun stack is, and the damaged files."""
-        found, damaged = {}, []
-        index, files = self._progress_index, list_files(self.root / "progress", ".json")
+        folder, index = self.root / "progress", self._progress_index
+        names = list_names(folder, ".json")
+        damaged, found = [], {}
+        if skip_finished:
+            found = {stack_id: entry for stack_id, entry in self._ended.items() if stack_id in names}
+        files = list_files(folder, ".json", names.difference(found))
         for stack_id, signature in files.items():
             entry = index.find(stack_id, signature)
             if entry is None:
@@ -186,8 +198,9 @@ class ResultsFolder:
                 index.put(stack_id, entry, signature)
             found[stack_id] = entry
         if sum(len(entry["runs"]) for entry in found.values()) >= FEWEST_RUNS:
-            index.save(files)
-        return found, damaged
+            index.save(names)
+        self._ended = {stack_id: entry for stack_id, entry in found.items() if entry["state"] == "finished"}
+        return dict(sorted(found.items())), damaged
 
     @functools.cached_property
     def _progress_index(self) -> Index:
@@ -260,16 +273,23 @@ class ResultsFolder:
         tables, described = (list_files(self.root / "parts", suffix) for suffix in (".parquet", ".json"))
         return {stack: (table, described[stack]) for stack, table in tables.items() if stack in described}
 
+    def _described(self) -> set[str]:
+        """Stacks with a description."""
+        return list_names(self.root / "parts", ".json")
+
     def records(self) -> list[PartRecord]:
-        """What is known about each finished stack, in short. Tables are not looked at.
+        """What is known about each finished stack, in short. Tables are not looked at, nor what was read before.
 
         Raises:
             StoreError: some are damaged; they are named.
         """
-        records, damaged = self.check_records(tables=False)
-        if damaged:
-            raise self.refuse(damaged)
-        return records
+        stacks = list_names(self.root / "parts", ".parquet") & self._described()
+        if not stacks <= self._known.keys():
+            records, damaged = self.check_records(tables=False)
+            if damaged:
+                raise self.refuse(damaged)
+            return records
+        return [self._known[stack] for stack in sorted(stacks)]
 
     def check_records(
         self, tables: bool = True, about: Mapping[str, Any] | None = None
@@ -298,6 +318,7 @@ class ResultsFolder:
         _, damaged = self.check_parts(tables, read, about, [stack for stack in files if stack not in found])
         if tables and sum(len(record.runs) for record in found.values()) >= FEWEST_RUNS:
             index.save(files)
+        self._known = found
         return [found[stack] for stack in files if stack in found], damaged
 
     def _check_unsealed(self, path: Path, part: Mapping[str, Any], content: bytes) -> None:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,15 @@ SETTLED_SECONDS = 2.0
 """A file that changed less than this before it was read may change once more within one tick of the file system's
 clock, which its times would not show. It is read again the next time."""
 
-Signature = tuple[int, int, int, int]
+_FIRST = "0123456789abcdef"
+
+Signature = list[int]
 """Size, time of the last change of content, time of the last change of anything, inode."""
 
 
 def sign(found: os.stat_result) -> Signature:
     """What an entry of the index is compared with."""
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
 def is_settled(*signatures: Signature) -> bool:
@@ -44,17 +46,31 @@ def is_settled(*signatures: Signature) -> bool:
     return max(max(one[1], one[2]) for one in signatures) < time.time_ns() - SETTLED_SECONDS * 1e9
 
 
-def list_files(folder: Path, suffix: str) -> dict[str, Signature]:
+def list_names(folder: Path, suffix: str) -> set[str]:
+    """The files of a folder whose names end so, without the ending; hidden ones are left out."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return {name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix) and name[0] in _FIRST}
+    return set()
+
+
+def list_files(folder: Path, suffix: str, names: Container[str] | None = None) -> dict[str, Signature]:
     """The files of a folder whose names end so: their names without the ending, sorted, with their signatures.
 
     Hidden files and links to nowhere are left out.
+
+    Args:
+        folder: where.
+        suffix: the ending.
+        names: of the files that are wanted, without the ending; None: all.
     """
     found: dict[str, Signature] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(suffix) and entry.name[0] in "0123456789abcdef":
-                with contextlib.suppress(OSError):
-                    found[entry.name.removesuffix(suffix)] = sign(entry.stat())
+            if entry.name.endswith(suffix) and entry.name[0] in _FIRST:
+                name = entry.name.removesuffix(suffix)
+                if names is None or name in names:
+                    with contextlib.suppress(OSError):
+                        found[name] = sign(entry.stat())
     return dict(sorted(found.items()))
 
 
@@ -78,18 +94,16 @@ class Index:
         entry = self._entries.get(name)
         if entry is None or len(entry[0]) != len(signatures):
             return None
-        for known, given in zip(entry[0], signatures, strict=True):
-            if given is not None and tuple(known) != given:
-                return None
-        return entry[1]
+        known = entry[0]
+        return entry[1] if all(one is None or one == known[i] for i, one in enumerate(signatures)) else None
 
     def put(self, name: str, content: Any, *signatures: Signature) -> None:
         """Keep what was made of files that had these signatures before they were read; content is what JSON holds."""
         if is_settled(*signatures):
-            self._entries[name] = [[list(one) for one in signatures], content]
+            self._entries[name] = [list(signatures), content]
             self._new += 1
 
-    def save(self, names: Mapping[str, Any]) -> None:
+    def save(self, names: Container[str]) -> None:
         """Write the file where enough has changed; entries of other names than these are forgotten.
 
         A folder that cannot be written has no index, which is no error.

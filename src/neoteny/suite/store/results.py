@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,7 +211,14 @@ class Results(ResultsFolder):
     def clear_finished(self) -> None:
         """Remove what a crash has left of finished stacks: checkpoints, unfinished tables, temporary files."""
         left: dict[str, list[Path]] = {}
-        for path in [*self.root.glob("checkpoints/*"), *self.root.glob("unfinished/*"), *self.root.glob("*/.*.tmp")]:
+        temporary = [
+            folder / name
+            for folder in self.root.iterdir()
+            if folder.is_dir()
+            for name in os.listdir(folder)
+            if name.startswith(".") and name.endswith(".tmp")
+        ]
+        for path in [*self.root.glob("checkpoints/*"), *self.root.glob("unfinished/*"), *temporary]:
             left.setdefault(path.name.removeprefix(".").partition(".")[0], []).append(path)
         for stack_id in filter(self.is_finished, left):
             with self.lock(stack_id) as mine, contextlib.suppress(OSError):

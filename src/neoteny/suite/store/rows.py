@@ -70,16 +70,16 @@ class Rows:
         for code, known in zip(codes[:-1], words[:-1], strict=True):
             together = together * len(known) + code
         _, first, run = np.unique(together, return_index=True, return_inverse=True)
-        owners = tuple(
-            Owner(
-                0,
-                *(known[code[row]] for code, known in zip(codes[:-1], words[:-1], strict=True)),
-                int(seeds[seed[row]]),
+        owners = []
+        for row in first:
+            run_id, method, setting, details = (
+                known[code[row]] for code, known in zip(codes[:-1], words[:-1], strict=True)
             )
-            for row in first
-        )
+            owners.append(Owner(0, run_id, method, setting, details, int(seeds[seed[row]])))
         task, value = (table.column(name).to_numpy() for name in ("task", "value"))
-        return cls((part,), owners, tuple(words[-1]), run.astype(np.int32), codes[-1].astype(np.int32), task, value)
+        return cls(
+            (part,), tuple(owners), tuple(words[-1]), run.astype(np.int32), codes[-1].astype(np.int32), task, value
+        )
 
     @classmethod
     def join(cls, pieces: Sequence[Self]) -> Self:
@@ -138,8 +138,8 @@ class Rows:
         import pandas as pd
 
         columns: dict[str, Any] = {}
-        for number, name in enumerate(TEXTS, start=1):
-            columns[name] = _spread_texts([owner[number] for owner in self.owners], self.run)
+        for name in TEXTS:
+            columns[name] = _spread_texts([getattr(owner, name) for owner in self.owners], self.run)
         columns["seed"] = np.array([owner.seed for owner in self.owners], np.int64)[self.run]
         columns["task"] = self.task
         columns["metric"] = _spread_texts(list(self.metrics), self.metric)
@@ -212,7 +212,7 @@ def load_rows(root: Path, owner: Mapping[str, Any], files: Signatures) -> Rows |
         about = json.loads((table.schema.metadata or {})[_KEY])
         if about["format"] != FORMAT or about["owner"] != dict(owner):
             return None
-        known = {part: tuple(map(tuple, signatures)) for part, signatures in about["files"].items()}
+        known = {part: tuple(signatures) for part, signatures in about["files"].items()}
         owners = tuple(Owner(*fields) for fields in about["owners"])
         numbers = (table.column(name).combine_chunks().to_numpy() for name in _NUMBERS)
         rows = Rows(tuple(known), owners, tuple(about["metrics"]), *numbers)

@@ -29,13 +29,17 @@ def command_list() -> int:
     return 0
 
 
-def command_status(folder: Path) -> int:
-    """Print how far a results folder is."""
+def command_status(folder: Path, follow: bool) -> int:
+    """Print how far a results folder is, once or until it is finished."""
     from neoteny.cli.trust import command_to_continue
     from neoteny.suite.progress import status_text
     from neoteny.suite.store.folder import ResultsFolder
 
     results = ResultsFolder.open(folder)
+    if follow:
+        from neoteny.suite.follow import follow as show_again_and_again
+
+        show_again_and_again(results)
     say(status_text(results, command_to_continue(results)))
     return 0
 

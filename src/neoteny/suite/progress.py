@@ -164,12 +164,8 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
     finished = runs_in(parts)
     done = {*(part.stack for part in parts), *(error.path.stem for error in damaged_parts)}
     rows, seconds = [], 0.0
-    entries = {
-        key: entry
-        for key, entry in entries.items()
-        if key in done or (entry["state"] != "split" and not finished.issuperset(entry["runs"]))
-    }  # the runs of the others were finished in other stacks
-    states = {key: _state(results, key, entry, done) for key, entry in entries.items()}
+    entries = drop_superseded(entries, done, finished)
+    states = {key: state_of(results, key, entry, done) for key, entry in entries.items()}
     states.update((error.path.stem, "damaged") for error in damaged_parts if error.path.stem in entries)
     for key, entry in entries.items():
         if states[key] == "running" and entry["updates_per_second"] > 0:
@@ -208,7 +204,25 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
     return "\n".join(lines)
 
 
-def _state(results: ResultsFolder, key: str, entry: Mapping[str, Any], done: Container[str]) -> str:
+def drop_superseded(
+    entries: Mapping[str, Mapping[str, Any]], done: Container[str], finished: set[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Progress entries without those of stacks whose runs were finished in other stacks.
+
+    Args:
+        entries: of the progress files.
+        done: ids of finished stacks.
+        finished: ids of finished runs.
+    """
+    return {
+        key: entry
+        for key, entry in entries.items()
+        if key in done or (entry["state"] != "split" and not finished.issuperset(entry["runs"]))
+    }
+
+
+def state_of(results: ResultsFolder, key: str, entry: Mapping[str, Any], done: Container[str]) -> str:
+    """What a stack is now: finished, running, failed or stopped; `done` has the ids of finished stacks."""
     if key in done:
         return "finished"
     if results.is_running(key):

@@ -11,13 +11,6 @@ to its end: once without an index, once with one that is up to date, once after 
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +23,6 @@ from neoteny.suite.environment import machine, versions
 from neoteny.suite.session import begin_progress
 from neoteny.suite.stacks import PlannedStack, Run, stacks_of, stages
 from neoteny.suite.store.results import Results
-from neoteny.text import render
 
 SETTINGS = {"smoke": 10, "laptop": 54, "paper": 434}
 """Settings of scr-cbp at each scale."""

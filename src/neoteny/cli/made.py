@@ -16,7 +16,7 @@ from pathlib import Path
 import neoteny
 from neoteny.suite.store.files import read_file
 from neoteny.suite.store.folder import ResultsFolder
-from neoteny.suite.store.index import FEWEST_RUNS, FOLDER, is_settled, read_sealed, save_sealed, sign
+from neoteny.suite.store.index import FOLDER, is_settled, is_worthwhile, read_sealed, save_sealed, sign
 
 _FILE = "report.json"
 _PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "matplotlib", "plotly", "jinja2", "torch")
@@ -54,7 +54,7 @@ class Made:
 
     def keep(self, said: str, files: Sequence[Path], runs: int) -> None:
         """Remember what was made; not where parts have just been written, nor for small folders."""
-        if self._settled and runs >= FEWEST_RUNS:
+        if self._settled and is_worthwhile(runs):
             signatures = {str(path.relative_to(self._root)): sign(path.stat()) for path in files}
             content = {"from": self._digest, "files": signatures, "said": said}
             save_sealed(self._root / FOLDER / _FILE, json.dumps(content).encode())

@@ -16,7 +16,7 @@ from neoteny.suite.identity import digest
 from neoteny.suite.store.documents import parse_document, read_document, remove_trailer, sha256
 from neoteny.suite.store.errors import Damaged, StoreError
 from neoteny.suite.store.files import is_locked, read_file
-from neoteny.suite.store.index import FEWEST_RUNS, Index, Signature, list_files, list_names
+from neoteny.suite.store.index import Index, Signature, is_worthwhile, list_files, list_names
 from neoteny.suite.store.records import PartRecord, runs_in
 from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN, PROGRESS
 
@@ -197,7 +197,7 @@ class ResultsFolder:
                     continue
                 index.put(stack_id, entry, signature)
             found[stack_id] = entry
-        if sum(len(entry["runs"]) for entry in found.values()) >= FEWEST_RUNS:
+        if is_worthwhile(sum(len(entry["runs"]) for entry in found.values())):
             index.save(names)
         self._ended = {stack_id: entry for stack_id, entry in found.items() if entry["state"] == "finished"}
         return dict(sorted(found.items())), damaged
@@ -316,7 +316,7 @@ class ResultsFolder:
                 index.put(path.stem, found[path.stem].to_json(), *files[path.stem])
 
         _, damaged = self.check_parts(tables, read, about, [stack for stack in files if stack not in found])
-        if tables and sum(len(record.runs) for record in found.values()) >= FEWEST_RUNS:
+        if tables and is_worthwhile(sum(len(record.runs) for record in found.values())):
             index.save(files)
         self._known = found
         return [found[stack] for stack in files if stack in found], damaged

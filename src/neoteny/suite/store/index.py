@@ -41,6 +41,11 @@ def sign(found: os.stat_result) -> Signature:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
+def is_worthwhile(runs: int) -> bool:
+    """Whether a folder with so many runs gets an index."""
+    return runs >= FEWEST_RUNS
+
+
 def is_settled(*signatures: Signature) -> bool:
     """Whether files have not changed for a while, so that the next change will show in their times."""
     return max(max(one[1], one[2]) for one in signatures) < time.time_ns() - SETTLED_SECONDS * 1e9

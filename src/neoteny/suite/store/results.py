@@ -31,7 +31,7 @@ from neoteny.suite.store.documents import add_trailer, read_document, sha256, wr
 from neoteny.suite.store.errors import Damaged, StoreError
 from neoteny.suite.store.files import hold_lock, make_folder, set_aside, try_lock, write_atomically
 from neoteny.suite.store.folder import EXPERIMENT_DIGEST, FOLDER_FORMAT, IDENTITY, ResultsFolder, index_owner
-from neoteny.suite.store.index import FEWEST_RUNS, is_settled
+from neoteny.suite.store.index import is_settled, is_worthwhile
 from neoteny.suite.store.records import PartRecord
 from neoteny.suite.store.rows import Rows, load_rows, save_rows
 from neoteny.suite.store.shapes import PART
@@ -268,7 +268,7 @@ class Results(ResultsFolder):
         """The rows of all parts; those that the index has, and that have not changed since, are not read again."""
         files, owner = self.signatures(), index_owner(self.about)
         known = load_rows(self.root, owner, files)
-        old = set() if known is None else {known.parts[each.part] for each in known.owners}
+        old = set() if known is None else set(known.parts)
         sealed: set[str] = set()
         index = self._parts_index(self.about)
 
@@ -286,7 +286,7 @@ class Results(ResultsFolder):
             return None
         rows = Rows.join(pieces).sorted() if new else pieces[0]
         settled = {stack for stack in sealed if is_settled(*files[stack])}
-        if len(settled) >= max(1, len(old) // 50) and len(rows.owners) >= FEWEST_RUNS:
+        if len(settled) >= max(1, len(old) // 50) and is_worthwhile(len(rows.owners)):
             index.save(files)
             save_rows(self.root, owner, rows.of_parts(settled | old), files)
         return rows

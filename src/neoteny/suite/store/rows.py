@@ -97,13 +97,21 @@ class Rows:
         )
 
     def keep(self, wanted: np.ndarray) -> Self:
-        """The rows of some owners: a truth value for each."""
-        if wanted.all():
+        """The rows of some owners: a truth value for each. Parts without any are forgotten."""
+        if wanted.all() and len({owner.part for owner in self.owners}) == len(self.parts):
             return self
         rows, place = wanted[self.run], np.cumsum(wanted, dtype=np.int32) - np.int32(1)
-        owners = tuple(owner for owner, is_wanted in zip(self.owners, wanted, strict=True) if is_wanted)
+        owners = [owner for owner, is_wanted in zip(self.owners, wanted, strict=True) if is_wanted]
+        parts = sorted({owner.part for owner in owners})
+        numbers = {number: new for new, number in enumerate(parts)}
         others = (getattr(self, name)[rows] for name in _NUMBERS[1:])
-        return type(self)(self.parts, owners, self.metrics, place[self.run[rows]], *others)
+        return type(self)(
+            tuple(self.parts[number] for number in parts),
+            tuple(owner._replace(part=numbers[owner.part]) for owner in owners),
+            self.metrics,
+            place[self.run[rows]],
+            *others,
+        )
 
     def of_parts(self, parts: Collection[str]) -> Self:
         """The rows of some parts."""

@@ -51,13 +51,13 @@
   }
 
   function row(stack) {
-    const meter = make("span", { class: "meter", "aria-hidden": "true" }, make("span", { class: stack.state }));
+    const meter = make("span", { class: "meter", "aria-hidden": "true" }, make("span", { class: `is-${stack.state}` }));
     meter.firstChild.style.width = `${100 * stack.done}%`;
     const number = (name, text) => make("td", text ? { class: "number", "data-name": name } : { class: "number" }, text);
     const latest = [stack.latest, stack.diverged ? `${stack.diverged} diverged` : ""].filter(Boolean).join(", ");
     return make("tr", { "data-stack": stack.stack },
       make("th", { scope: "row" }, stack.name),
-      make("td", {}, make("span", { class: `state ${stack.state}` }, stack.state), stack.retried ? make("span", { class: "retry" }, "retried") : ""),
+      make("td", {}, make("span", { class: `state is-${stack.state}` }, stack.state), stack.retried ? make("span", { class: "retry" }, "retried") : ""),
       make("td", {}, meter, `${Math.floor(100 * stack.done)}% `, make("small", {}, `task ${stack.task} of ${stack.tasks}`)),
       number("runs", whole(stack.runs)),
       number("", stack.rate ? `${short(stack.rate)} ${stack.unit}s/s` : ""),

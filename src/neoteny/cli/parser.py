@@ -48,6 +48,7 @@ class RunOptions:
         data: where data is; None: $NEOTENY_DATA, then the cache.
         checkpoint_seconds: time between checkpoints of a stack.
         repair: whether damaged parts are moved away and their runs trained again.
+        track: a tracker that is told of results as they come; None: none.
     """
 
     experiment: str
@@ -61,6 +62,7 @@ class RunOptions:
     data: Path | None = None
     checkpoint_seconds: float = 60.0
     repair: bool = False
+    track: str | None = None
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -206,6 +208,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument(
         "--repair", action="store_true", help="move damaged parts to DIR/damaged and train their runs again"
+    )
+    run.add_argument(
+        "--track", metavar="NAME", help="log means per task: tensorboard, wandb, mlflow, or package.module:Class"
     )
 
 

@@ -29,6 +29,8 @@ FIGURES_SECONDS = 10.0
 """The least time between two drawings of the figures; they take at most a tenth of one processor."""
 STATE_SECONDS = 1.0
 """How long a look at the folder serves all who ask."""
+PAGE_SECONDS = (2.0, 5.0)
+"""How often the page asks for the state, and for the figures."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -53,7 +55,7 @@ class Watch:
         self._drawn = Results.open(folder)  # of the thread that draws
         self._experiment = find_experiment(self._results, file, trust)
         about = self._results.about
-        self.page, self.policy = render_live(about["experiment"], about["scale"], str(folder))
+        self.page, self.policy = render_live(about["experiment"], about["scale"], str(folder), *PAGE_SECONDS)
         self._lock = threading.Lock()
         self._state, self._looked_at = b"", 0.0
         self._figures = describe_figures([], "They are drawn when the first tasks are finished.")

@@ -3,7 +3,6 @@
   "use strict";
 
   const { draw, startTheme, hidden } = neoteny;
-  const STATE_SECONDS = 2, FIGURES_SECONDS = 5;
   const byId = (id) => document.getElementById(id);
   const root = document.documentElement;
   let figures = { version: "", groups: [], charts: [], toggles: [] };
@@ -157,8 +156,8 @@
   }
 
   startTheme(drawAll);
-  repeat(STATE_SECONDS, async () => { showState(await ask("state.json")); root.dataset.ready = "yes"; });
-  repeat(FIGURES_SECONDS, async () => {
+  repeat(Number(root.dataset.stateSeconds), async () => { showState(await ask("state.json")); root.dataset.ready = "yes"; });
+  repeat(Number(root.dataset.figuresSeconds), async () => {
     const found = await ask(`figures.json?version=${encodeURIComponent(figures.version)}`);
     if (found) await showFigures(found);
   });

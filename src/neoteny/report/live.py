@@ -20,8 +20,15 @@ from neoteny.report.palette import choose_colours, choose_keys, choose_looks
 _MOST_TOGGLES = 10
 
 
-def render_live(experiment: str, scale: str, folder: str) -> tuple[str, str]:
-    """The page, and the content security policy that it must be served with."""
+def render_live(
+    experiment: str, scale: str, folder: str, state_seconds: float, figures_seconds: float
+) -> tuple[str, str]:
+    """The page, and the content security policy that it must be served with.
+
+    Args:
+        experiment, scale, folder: what is said of the sweep.
+        state_seconds, figures_seconds: how often the page asks for the state and for the figures.
+    """
     import jinja2
     from plotly.offline import get_plotlyjs
 
@@ -37,6 +44,8 @@ def render_live(experiment: str, scale: str, folder: str) -> tuple[str, str]:
         experiment=experiment,
         scale=scale,
         folder=folder,
+        state_seconds=state_seconds,
+        figures_seconds=figures_seconds,
         css=trust(css),
         script=trust(script),
         plotly=trust(plotly),

@@ -1,4 +1,4 @@
-"""The command line: list, run, status, report, claims, data.
+"""The command line: list, run, status, watch, report, claims, data.
 
 Each command imports what it needs when it is called, so that `neoteny --help` answers at once.
 """
@@ -27,6 +27,7 @@ SCALES = ("smoke", "laptop", "paper")  # as in suite.sweep, which imports torch;
 NEEDS = {
     "run": ("pandas", "pyarrow", "rich"),
     "report": ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2"),
+    "watch": ("pandas", "pyarrow", "scipy", "plotly", "jinja2"),
 }
 """Packages that a command needs at its end, and that are therefore looked for before it starts."""
 
@@ -47,6 +48,7 @@ class RunOptions:
         data: where data is; None: $NEOTENY_DATA, then the cache.
         checkpoint_seconds: time between checkpoints of a stack.
         repair: whether damaged parts are moved away and their runs trained again.
+        track: a tracker that is told of results as they come; None: none.
     """
 
     experiment: str
@@ -60,6 +62,7 @@ class RunOptions:
     data: Path | None = None
     checkpoint_seconds: float = 60.0
     repair: bool = False
+    track: str | None = None
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -109,7 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for package in NEEDS.get(command, ()):
             if importlib.util.find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
-        module = importlib.import_module(f"neoteny.cli.{'run' if command in ('run', 'work') else 'show'}")
+        place = {"run": "run", "work": "run", "watch": "watch"}.get(command, "show")
+        module = importlib.import_module(f"neoteny.cli.{place}")
         return getattr(module, f"command_{command}")(**options)
     except BrokenPipeError:  # `neoteny list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -142,12 +146,15 @@ def make_parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="run an experiment, or continue it"))
     for name, text in (
         ("status", "show what is finished, running, failed and left"),
+        ("watch", "serve a page on this machine that shows the same, and the figures, while it runs"),
         ("report", "write DIR/report.html, and the figures as PNG and SVG"),
         ("claims", "check each claim of the paper: holds, does not hold, or inconclusive"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("folder", type=Path, metavar="DIR", help="a results folder")
-        if name != "status":
+        if name == "status":
+            command.add_argument("--follow", action="store_true", help="show it again and again until all is done")
+        else:
             command.add_argument(
                 "file",
                 type=Path,
@@ -161,6 +168,11 @@ def make_parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="run FILE.py even if it is not the one that made DIR; without FILE.py, run DIR/experiment.py",
             )
+        if name == "watch":
+            command.add_argument(
+                "--port", type=_port, default=0, metavar="N", help="of the page's address (default: a free one)"
+            )
+        if name in ("report", "claims"):
             command.add_argument("--so-far", action="store_true", help="include the finished tasks of unfinished runs")
             command.add_argument(
                 "--tasks",
@@ -197,6 +209,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--repair", action="store_true", help="move damaged parts to DIR/damaged and train their runs again"
     )
+    run.add_argument(
+        "--track", metavar="NAME", help="log means per task: tensorboard, wandb, mlflow, or package.module:Class"
+    )
 
 
 def _add_data(data: argparse.ArgumentParser) -> None:
@@ -214,6 +229,12 @@ def _add_data(data: argparse.ArgumentParser) -> None:
 def _count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 1 to 65535, or 0 for a free one, got {text!r}")
     return int(text)
 
 

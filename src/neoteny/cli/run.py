@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -29,6 +30,7 @@ from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Damaged, Stopped, StoreError
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Sweep
+from neoteny.suite.trackers.tracking import Tracking, find_tracker
 from neoteny.suite.worker import Worker
 from neoteny.text import nearest, printable
 
@@ -79,7 +81,7 @@ class Launch:
         jobs = self._choose_jobs()
         root = self.results.root
         stop = StopFlag()
-        with stop.listening(), Display(self.results) as display:
+        with stop.listening(), Display(self.results) as display, self._track(display.notify):
             try:
                 if jobs == 1:
                     worker = Worker(self.sweep, self._job(stop, display.notify, _threads(1)))
@@ -96,6 +98,12 @@ class Launch:
             log("Finished runs are kept; repeat the command to try the others again.")
             return 1
         return 0
+
+    def _track(self, notify: Notify) -> contextlib.AbstractContextManager[Any]:
+        """Tell a tracker of the results, where one is asked for."""
+        if self.options.track is None:
+            return contextlib.nullcontext()
+        return Tracking(self.options.track, self.results, self.sweep, notify)
 
     def _save_analysis(self) -> bool:
         """Save figures and claims of a user's experiment, which reports then show; returns whether they could be made.
@@ -230,6 +238,8 @@ class Launch:
 
 def prepare(options: RunOptions) -> Launch:
     """Load the experiment, find its data and open its folder; validates everything before writing."""
+    if options.track is not None:
+        find_tracker(options.track)
     experiment = experiments.load(options.experiment)
     if experiment.code is not None and experiment.name in (*experiments.NAMES, *experiments.VARIANTS):
         raise experiments.ExperimentError(

@@ -18,7 +18,9 @@ Every file carries a checksum (see `documents`) or stands beside it, and is chec
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,10 @@ from neoteny.suite.store.checkpoints import Checkpoints
 from neoteny.suite.store.documents import add_trailer, read_document, sha256, write_document
 from neoteny.suite.store.errors import Damaged, StoreError
 from neoteny.suite.store.files import hold_lock, make_folder, set_aside, try_lock, write_atomically
-from neoteny.suite.store.folder import EXPERIMENT_DIGEST, FOLDER_FORMAT, IDENTITY, ResultsFolder
+from neoteny.suite.store.folder import EXPERIMENT_DIGEST, FOLDER_FORMAT, IDENTITY, ResultsFolder, index_owner
+from neoteny.suite.store.index import is_settled, is_worthwhile
+from neoteny.suite.store.records import PartRecord
+from neoteny.suite.store.rows import Rows, load_rows, save_rows
 from neoteny.suite.store.shapes import PART
 from neoteny.suite.store.tables import SETTINGS, make_table, parse_part, parse_unfinished, to_parquet
 from neoteny.suite.sweep import COLUMNS
@@ -119,10 +124,12 @@ class Results(ResultsFolder):
     def _find_owner(self, wanted: Mapping[str, Any], error: Damaged) -> dict[str, Any]:
         """To what the parts of a folder with a damaged experiment.json belong; of several, one that is not wanted."""
         owners = []
-        for path in self._tables():
+        stacks = self.signatures()
+        for stack in stacks:
+            path = self.root / "parts" / f"{stack}.json"
             with contextlib.suppress(Damaged, FileNotFoundError):
-                owners.append(read_document(path.with_suffix(".json"), PART, must_be_sealed=True)["belongs_to"])
-        if self._tables() and not owners:
+                owners.append(read_document(path, PART, must_be_sealed=True)["belongs_to"])
+        if stacks and not owners:
             raise StoreError(f"{error} But no part of {self.root} says to what it belongs, so only a copy helps.")
         return next((owner for owner in owners if any(wanted.get(key) != owner[key] for key in owner)), {})
 
@@ -133,14 +140,17 @@ class Results(ResultsFolder):
             StoreError: there are some, and they are not to be repaired.
         """
 
-        def read(table: Path, description: dict[str, Any], content: bytes) -> None:
-            if "table_sha256" not in description:
-                parse_part(table, content)
-
-        _, damaged = self.check_parts(read=read, about=about)
+        if repair:  # the person asks for a thorough look: no index
+            _, damaged = self.check_parts(read=self._check_unsealed, about=about)
+        else:
+            _, damaged = self.check_records(about=about)
         if damaged and not repair:
             raise self.refuse(damaged)
         return [error.path.with_suffix(suffix) for error in damaged for suffix in (".parquet", ".json")]
+
+    def _check_unsealed(self, path: Path, part: Mapping[str, Any], content: bytes) -> None:
+        if content and "table_sha256" not in part:
+            parse_part(path, content)
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Write what is wanted: runs (ids), settings (hashes), left_out (methods), more (text), command, folder."""
@@ -151,8 +161,9 @@ class Results(ResultsFolder):
         """Add the runs of a second stage."""
         with hold_lock(self.root / ".create.lock"):
             plan = self.plan()
-            plan["runs"] = [*plan["runs"], *(run for run in runs if run not in plan["runs"])]
-            write_document(self.root / "plan.json", {**plan, "more": ""})
+            both = list(dict.fromkeys([*plan["runs"], *runs]))
+            if both != plan["runs"] or plan["more"]:
+                write_document(self.root / "plan.json", {**plan, "runs": both, "more": ""})
 
     # Stacks
 
@@ -200,7 +211,14 @@ class Results(ResultsFolder):
     def clear_finished(self) -> None:
         """Remove what a crash has left of finished stacks: checkpoints, unfinished tables, temporary files."""
         left: dict[str, list[Path]] = {}
-        for path in [*self.root.glob("checkpoints/*"), *self.root.glob("unfinished/*"), *self.root.glob("*/.*.tmp")]:
+        temporary = [
+            folder / name
+            for folder in self.root.iterdir()
+            if folder.is_dir()
+            for name in os.listdir(folder)
+            if name.startswith(".") and name.endswith(".tmp")
+        ]
+        for path in [*self.root.glob("checkpoints/*"), *self.root.glob("unfinished/*"), *temporary]:
             left.setdefault(path.name.removeprefix(".").partition(".")[0], []).append(path)
         for stack_id in filter(self.is_finished, left):
             with self.lock(stack_id) as mine, contextlib.suppress(OSError):
@@ -236,32 +254,45 @@ class Results(ResultsFolder):
         import pandas as pd
 
         unfinished = self._read_unfinished() if so_far else []  # first: what finishes now is then among the parts
-        parts, damaged = self.check_parts(read=lambda table, part, content: (part, parse_part(table, content)))
-        if damaged:
-            raise self.refuse(damaged)
-        tables = []
-        seen = self.other_runs([part for part, _ in parts])
-        for _, part in parts:
-            tables.append(part[~part["run_id"].isin(seen)])  # two processes may have trained one run twice
-            seen.update(part["run_id"].unique())
-        for part in unfinished:
-            tables.append(part[~part["run_id"].isin(seen)])
-            seen.update(part["run_id"].unique())
-        tables = [table for table in tables if len(table)]
-        if not tables:
+        rows = [piece for piece in (self._read_rows(), *unfinished) if piece is not None]
+        if not rows:
             return pd.DataFrame(columns=pd.Index(COLUMNS))
-        frame = pd.concat(tables, ignore_index=True)
-        for name in ("run_id", "method", "setting", "hyperparameters", "metric"):
-            frame[name] = frame[name].astype(str)
-        frame = frame.sort_values(["method", "setting", "seed", "metric", "task"], kind="stable", ignore_index=True)
-        details = {text: json.loads(text) for text in frame["hyperparameters"].unique()}
-        for name in dict.fromkeys(key for detail in details.values() for key in detail):
-            frame[name] = frame["hyperparameters"].map({text: detail.get(name) for text, detail in details.items()})
+        wanted = Rows.join(rows).without_runs(self.other_runs())
+        if not len(wanted.value):
+            return pd.DataFrame(columns=pd.Index(COLUMNS))
+        frame = wanted.sorted().frame()
         frame["scale"] = self.about["scale"]
         return frame
 
-    def _read_unfinished(self) -> list[pd.DataFrame]:
-        """Tables of unfinished stacks: the runs that are planned, or of settings that the experiment has.
+    def _read_rows(self) -> Rows | None:
+        """The rows of all parts; those that the index has, and that have not changed since, are not read again."""
+        files, owner = self.signatures(), index_owner(self.about)
+        known = load_rows(self.root, owner, files)
+        old = set() if known is None else set(known.parts)
+        sealed: set[str] = set()
+        index = self._parts_index(self.about)
+
+        def read(path: Path, part: dict[str, Any], content: bytes) -> Rows:
+            if "table_sha256" in part:
+                sealed.add(path.stem)
+                index.put(path.stem, PartRecord.of(path.stem, part).to_json(), *files[path.stem])
+            return Rows.of(path.stem, parse_part(path, content))
+
+        new, damaged = self.check_parts(read=read, stacks=[stack for stack in files if stack not in old])
+        if damaged:
+            raise self.refuse(damaged)
+        pieces = [*([known] if known is not None else []), *new]
+        if not pieces:
+            return None
+        rows = Rows.join(pieces).sorted() if new else pieces[0]
+        settled = {stack for stack in sealed if is_settled(*files[stack])}
+        if len(settled) >= max(1, len(old) // 50) and is_worthwhile(len(rows.owners)):
+            index.save(files)
+            save_rows(self.root, owner, rows.of_parts(settled | old), files)
+        return rows
+
+    def _read_unfinished(self) -> list[Rows]:
+        """Rows of unfinished stacks: the runs that are planned, or of settings that the experiment has.
 
         The furthest stack comes first: a run is in two where another number of runs was asked for meanwhile.
         """
@@ -274,8 +305,11 @@ class Results(ResultsFolder):
             except FileNotFoundError:
                 continue  # it has finished meanwhile
             wanted = {run for run, setting in about.items() if not settings or setting in settings}
-            found.append(part[part["run_id"].isin(wanted.union(plan["runs"]))])
-        return sorted((part for part in found if len(part)), key=lambda part: int(part["task"].max()), reverse=True)
+            rows = Rows.of(path.stem, part)
+            found.append(rows.without_runs({owner.run_id for owner in rows.owners} - wanted.union(plan["runs"])))
+        found = sorted((rows for rows in found if len(rows.task)), key=lambda rows: int(rows.task.max()), reverse=True)
+        # A name after those of all parts: where a run is in two, the part counts, then the furthest.
+        return [dataclasses.replace(rows, parts=(f"~{number:06}",)) for number, rows in enumerate(found)]
 
 
 def _is_empty(folder: Path) -> bool:

@@ -120,6 +120,8 @@ def _misfit(value: Any, shape: Shape, place: str) -> str:
     if isinstance(shape, (list, tuple)):
         if not isinstance(value, list) or (isinstance(shape, tuple) and len(value) != len(shape)):
             return _say(value, shape, place)
+        if shape == [str] and all(isinstance(item, str) for item in value):  # a plan may have 20,000 runs
+            return ""
         shapes = shape if isinstance(shape, tuple) else shape * len(value)
         pairs = enumerate(zip(value, shapes, strict=True))
         return next(filter(None, (_misfit(item, one, f"{place}[{number}]") for number, (item, one) in pairs)), "")

@@ -17,12 +17,31 @@ import torch
 from neoteny.foreign_code import failing_line, is_users
 from neoteny.suite.environment import set_deterministic
 from neoteny.suite.session import Job, Session, begin_progress
+from neoteny.suite.shards import WHOLE, Shard
 from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, stages
-from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
 
 _WAIT_SECONDS = 0.5
+_SHARDS_SECONDS = 5.0
 _MOST_LETTERS = 500
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one attempt at a stack.
+
+    Args:
+        state: "finished" (now or by others before), "held" (another process trains it), "failed", or "split".
+        text: of a failure, for people.
+        storage: whether what failed was the writing or reading of results, which another attempt may do.
+        halves: of a stack that was split.
+    """
+
+    state: str
+    text: str = ""
+    storage: bool = False
+    halves: tuple[PlannedStack, ...] = ()
 
 
 @dataclass
@@ -33,11 +52,13 @@ class Worker:
         sweep: what to run.
         job: where, on which device, and with which settings.
         alone: whether to tell the person when it has to wait for another process; workers of one command do not.
+        shard: the share of the stacks that are this process's, the others' being other processes'.
     """
 
     sweep: Sweep
     job: Job
     alone: bool = True
+    shard: Shard = WHOLE
 
     def run(self) -> list[str]:
         """Run everything; returns one line per stack that failed.
@@ -54,11 +75,13 @@ class Worker:
             failures += self._run_stage(runs)
             if failures:  # a choice between settings needs all of them
                 break
+            if self.sweep.selection is not None and number == 0 and self.shard != WHOLE:
+                self._wait_for_others(runs)
         return failures
 
     def _run_stage(self, runs: list[Run]) -> list[str]:
         results, stop = self.job.results, self.job.stop
-        stacks = remaining_stacks(self.sweep, results, runs)
+        stacks = self.shard.keep(self.sweep, runs, remaining_stacks(self.sweep, results, runs))
         failures: dict[str, str] = {}
         waiting = False
         while True:
@@ -70,20 +93,15 @@ class Worker:
             for stack in left:
                 if stop:
                     raise Stopped
-                with results.lock(stack.stack_id) as mine:
-                    if not mine or results.is_finished(stack.stack_id):
-                        continue
-                    taken = True
-                    fits = True
-                    try:
-                        failure = self._train(stack)
-                    except torch.OutOfMemoryError:
-                        fits, failure = False, None
-                    if not fits:  # not in the handler, whose traceback holds on to the memory
-                        stacks = [other for other in stacks if other is not stack] + self._split(stack)
-                        break  # `left` is out of date
-                    if failure:
-                        failures[stack.stack_id] = failure
+                outcome = self.attempt(stack)
+                if outcome.state == "held":
+                    continue
+                taken = True
+                if outcome.state == "failed":
+                    failures[stack.stack_id] = outcome.text
+                if outcome.state == "split":
+                    stacks = [other for other in stacks if other is not stack] + list(outcome.halves)
+                    break  # `left` is out of date
             if not taken:
                 if self.alone and not waiting:
                     self.job.notify(f"{len(left)} stacks are being trained by another process; waiting for it.")
@@ -91,12 +109,43 @@ class Worker:
                 if stop.wait(_WAIT_SECONDS):
                     raise Stopped
 
-    def _train(self, stack: PlannedStack) -> str | None:
-        """Train one stack, whose lock we hold; returns what failed, if anything."""
+    def _wait_for_others(self, runs: list[Run]) -> None:
+        """Wait until other shards have finished their share of the first stage, which the choice needs."""
+        wanted = {run.run_id for run in runs}
+        told = False
+        while left := len(wanted - self.job.results.finished_runs()):
+            if not told:
+                self.job.notify(f"This share is done; the choice of settings waits for {left} runs of other shards.")
+                told = True
+            if self.job.stop.wait(_SHARDS_SECONDS):
+                raise Stopped
+
+    def attempt(self, stack: PlannedStack) -> Outcome:
+        """Train one stack, unless another process does."""
+        results = self.job.results
+        with results.lock(stack.stack_id) as mine:
+            if results.is_finished(stack.stack_id):
+                return Outcome("finished")
+            if not mine:
+                return Outcome("held")
+            fits = True
+            try:
+                outcome = self._train(stack)
+            except torch.OutOfMemoryError:
+                fits, outcome = False, Outcome("split")
+            if not fits:  # not in the handler, whose traceback holds on to the memory
+                return self.split(stack)
+            return outcome
+
+    def _train(self, stack: PlannedStack) -> Outcome:
+        """Train one stack, which we hold."""
         try:
             Session(self.job, stack).run()
         except (Stopped, KeyboardInterrupt):
             raise
+        except TakenOver as error:
+            self.job.notify(f"{stack.name}: {error}.")
+            return Outcome("held")
         except (Exception, SystemExit) as error:
             if isinstance(error, torch.OutOfMemoryError) and len(stack.runs) > 1:
                 raise
@@ -104,15 +153,19 @@ class Worker:
             text = describe_failure(stack, error)
             if os.environ.get("NEOTENY_TRACEBACK"):
                 self.job.notify(traceback.format_exc())
-            with contextlib.suppress(StoreError):
-                self._write_state(stack, "failed", error=text, trace=traceback.format_exc())
-            return text
-        return None
+            self.fail(stack, text, traceback.format_exc())
+            return Outcome("failed", text, storage=isinstance(error, StoreError))
+        return Outcome("finished")
 
-    def _split(self, stack: PlannedStack) -> list[PlannedStack]:
-        """Two halves of a stack that does not fit into the device's memory; they start from the beginning."""
+    def fail(self, stack: PlannedStack, text: str, trace: str = "") -> None:
+        """Write that a stack, which we hold, has failed."""
+        with contextlib.suppress(StoreError):
+            self._write_state(stack, "failed", error=text, trace=trace)
+
+    def split(self, stack: PlannedStack) -> Outcome:
+        """Make two halves of a stack that does not fit into memory; they start from the beginning."""
         half = len(stack.runs) // 2
-        parts = [PlannedStack(stack.sweep, runs) for runs in (stack.runs[:half], stack.runs[half:])]
+        parts = tuple(PlannedStack(stack.sweep, runs) for runs in (stack.runs[:half], stack.runs[half:]))
         self.job.notify(
             f"{stack.name}: {len(stack.runs)} runs do not fit into the memory of {self.job.device.type}; they are "
             f"trained as {half} and {len(stack.runs) - half}."
@@ -121,7 +174,7 @@ class Worker:
         self.job.results.checkpoints(stack.stack_id).clear()
         if self.job.device.type == "cuda":
             torch.cuda.empty_cache()
-        return parts
+        return Outcome("split", halves=parts)
 
     def _write_state(self, stack: PlannedStack, state: str, **more: str) -> None:
         """Change the state in a stack's progress file."""

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from neoteny.suite.identity import digest, setting_digest
+from neoteny.suite.store.claims import Claims
 from neoteny.suite.store.documents import parse_document, read_document, remove_trailer, sha256
 from neoteny.suite.store.errors import Damaged, StoreError
-from neoteny.suite.store.files import is_locked, read_file
+from neoteny.suite.store.files import read_file
 from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN, PROGRESS
 
 FOLDER_FORMAT = 2
@@ -37,6 +38,12 @@ class ResultsFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.claims = Claims(root)
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people: the folder, or the storage that it is a copy of."""
+        return str(self.root)
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -152,7 +159,7 @@ class ResultsFolder:
 
     def is_running(self, stack_id: str) -> bool:
         """Whether some process trains the stack now."""
-        return is_locked(self.root / "locks" / f"{stack_id}.lock")
+        return self.claims.is_held(stack_id)
 
     def is_finished(self, stack_id: str) -> bool:
         """Whether the stack's results are there."""

@@ -96,6 +96,7 @@ PROGRESS = Kind(
         "diverged_runs?": [str],
         "backend?": str,
         "error?": str,
+        "attempts?": int,
     },
     {},
     "Nothing depends on it; it is written again when the stack continues.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -32,16 +32,19 @@ class Outcome:
     """What became of one attempt at a stack.
 
     Args:
-        state: "finished" (now or by others before), "held" (another process trains it), "failed", or "split".
+        state: "finished" (now or by others before), "held" (another process trains it), "failed", "split" or
+            "stopped"; "unfit" where a machine cannot begin with it.
         text: of a failure, for people.
         storage: whether what failed was the writing or reading of results, which another attempt may do.
         halves: of a stack that was split.
+        notes: lines for people, from a process that cannot tell them itself.
     """
 
     state: str
     text: str = ""
     storage: bool = False
     halves: tuple[PlannedStack, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -67,21 +70,29 @@ class Worker:
             Stopped: it was asked to stop.
         """
         set_deterministic()
+        return self.run_stages(self._run_stage)
+
+    def run_stages(self, run_stage: Callable[[list[Run]], list[str]]) -> list[str]:
+        """Run stage by stage; `run_stage` takes the runs of one and returns what failed."""
         results = self.job.results
         failures: list[str] = []
         for number, runs in enumerate(stages(self.sweep, results, self.job.kernel)):
             if number:
                 results.add_to_plan([run.run_id for run in runs])
-            failures += self._run_stage(runs)
+            failures += run_stage(runs)
             if failures:  # a choice between settings needs all of them
                 break
             if self.sweep.selection is not None and number == 0 and self.shard != WHOLE:
                 self._wait_for_others(runs)
         return failures
 
+    def remaining(self, runs: list[Run]) -> list[PlannedStack]:
+        """The stacks of a stage that are left to train, of this process's share."""
+        return self.shard.keep(self.sweep, runs, remaining_stacks(self.sweep, self.job.results, runs))
+
     def _run_stage(self, runs: list[Run]) -> list[str]:
         results, stop = self.job.results, self.job.stop
-        stacks = self.shard.keep(self.sweep, runs, remaining_stacks(self.sweep, results, runs))
+        stacks = self.remaining(runs)
         failures: dict[str, str] = {}
         waiting = False
         while True:
@@ -164,11 +175,10 @@ class Worker:
 
     def split(self, stack: PlannedStack) -> Outcome:
         """Make two halves of a stack that does not fit into memory; they start from the beginning."""
-        half = len(stack.runs) // 2
-        parts = tuple(PlannedStack(stack.sweep, runs) for runs in (stack.runs[:half], stack.runs[half:]))
+        parts = halve(stack)
         self.job.notify(
             f"{stack.name}: {len(stack.runs)} runs do not fit into the memory of {self.job.device.type}; they are "
-            f"trained as {half} and {len(stack.runs) - half}."
+            f"trained as {len(parts[0].runs)} and {len(parts[1].runs)}."
         )
         self._write_state(stack, "split")
         self.job.results.checkpoints(stack.stack_id).clear()
@@ -178,8 +188,14 @@ class Worker:
 
     def _write_state(self, stack: PlannedStack, state: str, **more: str) -> None:
         """Change the state in a stack's progress file."""
-        before = self.job.results.progress().get(stack.stack_id) or begin_progress(stack)
+        before = self.job.results.progress_of(stack.stack_id) or begin_progress(stack)
         self.job.results.write_progress(stack.stack_id, {**before, "state": state, **more})
+
+
+def halve(stack: PlannedStack) -> tuple[PlannedStack, PlannedStack]:
+    """Two stacks of the runs of one, in their order."""
+    half = len(stack.runs) // 2
+    return PlannedStack(stack.sweep, stack.runs[:half]), PlannedStack(stack.sweep, stack.runs[half:])
 
 
 def describe_failure(stack: PlannedStack, error: BaseException) -> str:

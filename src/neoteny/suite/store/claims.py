@@ -9,6 +9,7 @@ results are refused like those of any process that was overtaken.
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,6 +42,16 @@ class Claims:
             except OSError as error:
                 raise StoreError(f"{self._root / FOLDER} cannot be made ({error.strerror}).") from error
         self._leases = Leases(self._storage, seconds, command)
+
+    def folder_id(self, make: bool = True) -> str:
+        """A name that the folder has for good, by which another machine knows that it sees the same one."""
+        key = f"{FOLDER}/id"
+        if make:
+            self._storage.create(key, uuid.uuid4().hex.encode())
+        try:
+            return self._storage.read(key).decode()
+        except FileNotFoundError:
+            return ""
 
     @property
     def shared(self) -> bool:

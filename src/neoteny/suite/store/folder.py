@@ -170,21 +170,30 @@ class ResultsFolder:
         """How far each begun stack is; files that are damaged are skipped, since nothing depends on them."""
         return self.check_progress()[0]
 
+    def progress_of(self, stack_id: str) -> dict[str, Any] | None:
+        """How far one stack is; None where it has not begun or its file is damaged."""
+        try:
+            return self._read_progress(self.root / "progress" / f"{stack_id}.json")
+        except (FileNotFoundError, Damaged):
+            return None
+
     def check_progress(self) -> tuple[dict[str, dict[str, Any]], list[Damaged]]:
         """How far each begun stack is, and the damaged files."""
         found, damaged = {}, []
         for path in sorted((self.root / "progress").glob("[0-9a-f]*.json")):
             try:
-                entry = read_document(path, PROGRESS, self.sealed)
-                if digest(entry["runs"]) != path.stem:
-                    raise Damaged(path, "it is of another stack", PROGRESS.remedy)
+                found[path.stem] = self._read_progress(path)
             except FileNotFoundError:
                 continue
             except Damaged as error:
                 damaged.append(error)
-                continue
-            found[path.stem] = entry
         return found, damaged
+
+    def _read_progress(self, path: Path) -> dict[str, Any]:
+        entry = read_document(path, PROGRESS, self.sealed)
+        if digest(entry["runs"]) != path.stem:
+            raise Damaged(path, "it is of another stack", PROGRESS.remedy)
+        return entry
 
     # Parts
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from neoteny.suite.store.results import CHECKPOINT, Results
 from neoteny.suite.store.storage import FolderStorage, Storage
 
 TOP = ("experiment.json", "experiment.py", "plan.json", "analysis.json", "jobs.json")
+_STAMPS = ".stamps.json"
+"""Which state of each file the copy has."""
 _LOOK_SECONDS = 2.0
 _PROGRESS_SECONDS = 5.0
 
@@ -79,11 +82,21 @@ class RemoteResults(Results):
         """Open a remote folder for a run, as `Results.create` does with a local one."""
         storage = open_storage(address)
         check_storage(storage)
+        if not storage.exists("experiment.json"):
+            shutil.rmtree(copy_folder(address), ignore_errors=True)  # of a folder that was removed
         results = cls(copy_folder(address), storage)
-        results._copy.fetch_top()
-        results._copy.fetch("parts")
-        before = set(FolderStorage(results.root).list("parts"))
-        Results.create(results.root, about, source, repair, shared=True)
+        for again in (True, False):
+            results._copy.fetch_top()
+            results._copy.fetch("parts")
+            is_new = not (results.root / "experiment.json").exists()
+            before = set(FolderStorage(results.root).list("parts"))
+            Results.create(results.root, about, source, repair, shared=True)
+            content = (results.root / "experiment.json").read_bytes()
+            if not is_new or storage.create("experiment.json", content):
+                break
+            if not again:
+                raise StoreError(f"{address}: another command began there at the same time. Repeat this one.")
+            (results.root / "experiment.json").unlink()  # another command was first; ours must agree with it
         for name in TOP:
             results._push(name)
         for name in before.difference(FolderStorage(results.root).list("parts")):  # --repair has moved it away
@@ -101,6 +114,15 @@ class RemoteResults(Results):
     def discard(self) -> None:
         """Remove the copy."""
         shutil.rmtree(self.root, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self, stack_id: str) -> Iterator[bool]:
+        """Hold a stack, or yield False; the storage is asked whether it was finished meanwhile."""
+        with super().lock(stack_id) as mine:
+            keys = (f"parts/{stack_id}.json", f"parts/{stack_id}.parquet")
+            if mine and stack_id not in self._finished and all(map(self._remote.exists, keys)):
+                self._finished.add(stack_id)
+            yield mine
 
     # Writing
 
@@ -146,6 +168,13 @@ class RemoteResults(Results):
         """Nothing: what is left of a finished stack in the storage does no harm, and is removed when it is finished."""
 
     # Reading
+
+    def progress_of(self, stack_id: str) -> dict[str, Any] | None:
+        """How far one stack is."""
+        with contextlib.suppress(StoreError, FileNotFoundError):
+            key = f"progress/{stack_id}.json"
+            FolderStorage(self.root).write(key, self._remote.read(key), durable=False)
+        return super().progress_of(stack_id)
 
     def is_finished(self, stack_id: str) -> bool:
         """Whether the stack's results are there."""
@@ -217,6 +246,8 @@ class _Copy:
         self.storage, self.root = storage, root
         self._files = FolderStorage(root)
         self._stamps: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError):
+            self._stamps = dict(json.loads((root / _STAMPS).read_bytes()))
 
     def fetch_top(self) -> None:
         """The files of the folder itself."""
@@ -227,6 +258,7 @@ class _Copy:
         self._fetch(f"{folder}/", self.storage.list(folder), self._files.list(folder))
 
     def _fetch(self, folder: str, there: Mapping[str, str], here: Any) -> None:
+        changed = False
         for name in here:
             if name not in there:
                 with contextlib.suppress(OSError):
@@ -234,9 +266,11 @@ class _Copy:
         # Descriptions come before tables, so that a part is whole when its table appears.
         for name in sorted(there, key=lambda each: (not each.endswith(".json"), each)):
             key = f"{folder}{name}"
-            written_once = folder == "parts/" and self._files.exists(key)
-            if written_once or (self._stamps.get(key) == there[name] and self._files.exists(key)):
+            if self._stamps.get(key) == there[name] and self._files.exists(key):
                 continue
             with contextlib.suppress(FileNotFoundError):  # it is gone again
                 self._files.write(key, self.storage.read(key), durable=False)
                 self._stamps[key] = there[name]
+                changed = True
+        if changed:
+            self._files.write(_STAMPS, json.dumps(self._stamps).encode(), durable=False)

@@ -177,6 +177,9 @@ class Results(ResultsFolder):
             plan["runs"] = [*plan["runs"], *(run for run in runs if run not in present)]
             self._write("plan.json", seal({**plan, "more": ""}), self.claims.shared)
 
+    def refresh(self) -> None:
+        """Nothing: a folder is looked at each time. A copy of a storage would be brought up to date."""
+
     # Stacks
 
     def checkpoints(self, stack_id: str) -> Checkpoints:

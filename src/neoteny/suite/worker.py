@@ -18,7 +18,7 @@ from neoteny.foreign_code import failing_line, is_users
 from neoteny.suite.environment import set_deterministic
 from neoteny.suite.session import Job, Session, begin_progress
 from neoteny.suite.shards import WHOLE, Shard
-from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, stages
+from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, runs_of, stages
 from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
 
@@ -82,9 +82,14 @@ class Worker:
             failures += run_stage(runs)
             if failures:  # a choice between settings needs all of them
                 break
-            if self.sweep.selection is not None and number == 0 and self.shard != WHOLE:
+            results.refresh()
+            if self.sweep.selection is not None and number == 0 and results.claims.shared:
                 self._wait_for_others(runs)
         return failures
+
+    def wanted(self) -> list[Run]:
+        """The runs of the first stage."""
+        return runs_of(self.sweep, self.sweep.settings, self.job.kernel)
 
     def remaining(self, runs: list[Run]) -> list[PlannedStack]:
         """The stacks of a stage that are left to train, of this process's share."""
@@ -121,12 +126,15 @@ class Worker:
                     raise Stopped
 
     def _wait_for_others(self, runs: list[Run]) -> None:
-        """Wait until other shards have finished their share of the first stage, which the choice needs."""
+        """Wait until all results of the first stage are there to see, which the choice between settings needs.
+
+        Other shards may be at work on theirs, and a network file system may show new files late.
+        """
         wanted = {run.run_id for run in runs}
         told = False
         while left := len(wanted - self.job.results.finished_runs()):
             if not told:
-                self.job.notify(f"This share is done; the choice of settings waits for {left} runs of other shards.")
+                self.job.notify(f"This share is done; the choice between settings waits for {left} runs of others.")
                 told = True
             if self.job.stop.wait(_SHARDS_SECONDS):
                 raise Stopped

@@ -106,6 +106,11 @@ ANALYSIS = Kind(
     {},
     "Move it away; `neoteny run` with the experiment's file writes it again.",
 )
+JOBS = Kind(
+    {"jobs": [{"job_id": str, "shard": str, "cluster": str, "log": str}]},
+    {},
+    "Only the queue states of `neoteny status` depend on it; the next `neoteny run --on slurm` writes it again.",
+)
 
 _NAMES = {str: "a text", int: "a whole number", float: "a finite number", dict: "an object", NOTHING: "null"}
 _LARGEST = 2**63

@@ -130,7 +130,7 @@ def test_a_dry_run_prints_the_sbatch_file(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (("--on", "slum"), "--on slum: unknown. Did you mean slurm?"),
+        (("--on", "slum"), "--on slum: unknown. Did you mean 'slurm'?"),
         (("--on", "ray://"), "--on ray://: unknown."),
         (("--on", "slurm://host"), "--on slurm://host: unknown."),
         (("--on", "slurm", "--slurm", "partition"), "expected KEY=VALUE pairs"),

@@ -231,12 +231,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     cluster.add_argument("--workers", type=_count, metavar="N", help="stacks at a time; on Slurm jobs of the array")
     cluster.add_argument("--cpus-per-stack", type=_count, metavar="N", help="cores per stack (default: %(default)s)")
     cluster.add_argument(
-        "--gpus-per-stack", type=_seconds, metavar="F", help="GPUs per stack; 0.25 lets four stacks share one"
+        "--gpus-per-stack", type=_amount, metavar="F", help="GPUs per stack; 0.25 lets four stacks share one"
     )
     cluster.add_argument("--shard", metavar="I/N", help="train only every N-th stack, beginning with number I (from 0)")
     cluster.add_argument(
         "--lease-seconds",
-        type=_seconds,
+        type=_lease,
         metavar="S",
         help="a worker that is silent for this long may lose its stack to another (default: %(default)g)",
     )
@@ -268,10 +268,22 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
+    return _number(text, 0.0, "a number of seconds, at least 0")
+
+
+def _lease(text: str) -> float:
+    return _number(text, 1.0, "a number of seconds, at least 1")
+
+
+def _amount(text: str) -> float:
+    return _number(text, 0.0, "a number, at least 0")
+
+
+def _number(text: str, least: float, expected: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, at least 0, got {text!r}")
+        value = float("nan")
+    if not least <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
     return value

@@ -151,8 +151,7 @@ class Launch(Prepared):
                 return True
             analysis = self.experiment.analyse(frame, self.sweep)
             save_analysis(results.root, analysis, len(results.finished_runs()), code.digest)
-            if isinstance(results, RemoteResults):
-                results.push("analysis.json")
+            results.push("analysis.json")
         except StoreError as error:
             log(f"neoteny: the figures and claims were not saved. {error}")
             return False

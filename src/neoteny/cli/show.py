@@ -33,10 +33,11 @@ def command_status(folder: Path) -> int:
     """Print how far a results folder is."""
     from neoteny.cli.trust import command_to_continue
     from neoteny.suite.progress import status_text
+    from neoteny.suite.schedulers.queue import describe_queue
     from neoteny.suite.store.folder import ResultsFolder
 
     results = ResultsFolder.open(folder)
-    say(status_text(results, command_to_continue(results)))
+    say("\n".join(filter(None, [status_text(results, command_to_continue(results)), describe_queue(folder)])))
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from neoteny.suite.processes import run_workers
 from neoteny.suite.schedulers.memory import estimate_bytes
-from neoteny.suite.schedulers.queue import LIVE, QueuedJob, read_jobs, states_of, write_jobs
+from neoteny.suite.schedulers.queue import FILE, LIVE, QueuedJob, read_jobs, states_of, write_jobs
 from neoteny.suite.schedulers.scheduler import Resources, Work
 from neoteny.suite.shards import Shard
 from neoteny.suite.stopping import StopFlag
@@ -75,6 +75,7 @@ def _submit(work: Work, cluster: str, options: Mapping[str, str], count: int) ->
         for job, task in zip(submitted, tasks, strict=True)
     ]
     write_jobs(results.root, jobs)
+    results.push(FILE)
     work.worker.job.notify(f"{len(jobs)} jobs submitted ({jobs[0].job_id}...); their logs are in {folder}.")
     return jobs
 

@@ -25,6 +25,7 @@ from neoteny.suite.store.commits import commit
 from neoteny.suite.store.documents import seal
 from neoteny.suite.store.errors import Damaged, StoreError, TakenOver
 from neoteny.suite.store.folder import ResultsFolder
+from neoteny.suite.store.leases import FOLDER as LEASES
 from neoteny.suite.store.objects import check_storage, open_storage
 from neoteny.suite.store.results import CHECKPOINT, Results
 from neoteny.suite.store.storage import FolderStorage, Storage
@@ -56,7 +57,22 @@ def fetch_results(address: str) -> Path:
         raise StoreError(f"{address} is not a results folder: it has no experiment.json.")
     for folder in ("parts", "progress", "unfinished"):
         copy.fetch(folder)
+    shutil.rmtree(copy.root / LEASES, ignore_errors=True)
+    for path in (copy.root / "progress").glob("[0-9a-f]*.json"):
+        if not (copy.root / "parts" / f"{path.stem}.parquet").exists():
+            copy.fetch(f"{LEASES}/{path.stem}")  # they tell what is running
     return copy.root
+
+
+def _own_copy() -> Path:
+    """A new folder for the copy of this process; those of processes that are gone are removed."""
+    space = os.stat("/proc/self/ns/pid").st_ino if Path("/proc/self/ns/pid").exists() else 0
+    prefix = f"neoteny-copy-{space}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        pid = left.name.removeprefix(prefix).partition("-")[0]
+        if space and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
 
 class RemoteResults(Results):
@@ -98,7 +114,7 @@ class RemoteResults(Results):
                 raise StoreError(f"{address}: another command began there at the same time. Repeat this one.")
             (results.root / "experiment.json").unlink()  # another command was first; ours must agree with it
         for name in TOP:
-            results._push(name)
+            results.push(name)
         for name in before.difference(FolderStorage(results.root).list("parts")):  # --repair has moved it away
             storage.remove(f"parts/{name}")
         return results
@@ -106,7 +122,7 @@ class RemoteResults(Results):
     @classmethod
     def join(cls, address: str) -> RemoteResults:
         """Open a remote folder that another process has begun, to train some of its stacks."""
-        results = cls(Path(tempfile.mkdtemp(prefix="neoteny-")), open_storage(address))
+        results = cls(_own_copy(), open_storage(address))
         results._copy.fetch_top()
         _ = results.about
         return results
@@ -128,15 +144,12 @@ class RemoteResults(Results):
 
     def _write(self, name: str, content: bytes, shared: bool) -> None:
         super()._write(name, content, shared=True)
-        self._push(name)
-
-    def _push(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._remote.write(name, (self.root / name).read_bytes())
+        self.push(name)
 
     def push(self, name: str) -> None:
-        """Send a file of the copy to the storage."""
-        self._push(name)
+        """Send a file of the copy to the storage, where there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            self._remote.write(name, (self.root / name).read_bytes())
 
     def checkpoints(self, stack_id: str) -> Checkpoints:
         """The checkpoints of a stack."""
@@ -148,12 +161,12 @@ class RemoteResults(Results):
         state, at = self._shown.get(stack_id, ("", 0.0))
         if progress["state"] != state or time.monotonic() - at >= _PROGRESS_SECONDS:
             self._shown[stack_id] = (progress["state"], time.monotonic())
-            self._push(f"progress/{stack_id}.json")
+            self.push(f"progress/{stack_id}.json")
 
     def write_unfinished(self, stack: Any, training: Any) -> None:
         """Write the results of an unfinished stack so far."""
         super().write_unfinished(stack, training)
-        self._push(f"unfinished/{stack.stack_id}.parquet")
+        self.push(f"unfinished/{stack.stack_id}.parquet")
 
     def _write_part(self, stack_id: str, about: Mapping[str, Any], table: bytes) -> None:
         lease = self.claims.lease(stack_id)

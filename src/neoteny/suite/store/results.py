@@ -180,6 +180,9 @@ class Results(ResultsFolder):
     def refresh(self) -> None:
         """Nothing: a folder is looked at each time. A copy of a storage would be brought up to date."""
 
+    def push(self, name: str) -> None:
+        """Nothing: the folder is the truth. A copy of a storage would send the file there."""
+
     # Stacks
 
     def checkpoints(self, stack_id: str) -> Checkpoints:

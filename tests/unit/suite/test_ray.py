@@ -142,3 +142,18 @@ def test_memory_that_runs_out_splits_one_stack_or_fails_it_alone(nodes: Nodes, t
     frame = Results.open(tmp_path / "out").frame()
     assert set(frame["method"]) == {"Fits"}
     assert frame["seed"].nunique() == 3
+
+
+@pytest.mark.slow
+def test_a_stack_that_ends_its_process_every_time_fails_alone(nodes: Nodes, tmp_path: Path, zygote: Zygote) -> None:
+    experiment, log = tmp_path / "deadly.py", tmp_path / "log.txt"
+    text = HUNGRY.replace("SETTINGS", '(("Fits", 9), ("Deadly", 0))').replace(
+        'raise torch.OutOfMemoryError("no memory left")', "import os; os._exit(1)"
+    )
+    experiment.write_text(text.lstrip())
+    run = ("run", experiment, *FAST, "--out", tmp_path / "out", "--on", "ray")
+    assert zygote.run(*run, output=log, environment=nodes.environment) == 1
+    assert "Deadly (most=0): its process ended 10 times without progress" in log.read_text()
+    results = Results.open(tmp_path / "out")
+    assert set(results.frame()["method"]) == {"Fits"}
+    assert sorted(entry["state"] for entry in results.progress().values()) == ["failed", "finished"]

@@ -54,7 +54,7 @@ class Drawn:
 def make_folder(root: Path, scale: str, runs: int, runs_per_part: int | None) -> Launch:
     """Write a finished results folder of about this many runs."""
     count = max(1, round((runs - MORE[scale]) / SETTINGS[scale]))
-    launch = prepare(RunOptions("scr-cbp", scale=scale, runs=count, out=root, jobs=1))
+    launch = Launch.of(prepare(RunOptions("scr-cbp", scale=scale, runs=count, out=root, jobs=1)))
     launch._write_plan()
     draws = torch.Generator().manual_seed(0)
     for number, stage in enumerate(stages(launch.sweep, launch.results, launch.kernel)):

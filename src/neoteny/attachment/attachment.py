@@ -6,6 +6,7 @@ with `auto=True`, the optimizer's post-step hook) lets every method act after th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from neoteny.attachment.checks import (
     check_arguments,
     check_optimizers,
     owned_groups,
+    owned_layers,
     prepare_state,
 )
 from neoteny.attachment.copied import Copied
@@ -37,7 +39,7 @@ from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.optim.state import OptimizerState
 from neoteny.units import laws as unit_laws
-from neoteny.units.bind import bind_groups, find_groups, producers_of, redrawn_layers
+from neoteny.units.bind import bind_groups, find_again, find_groups, producers_of
 from neoteny.units.laws import Laws, choose_laws
 from neoteny.units.view import LiveGroup, read_modules
 from neoteny.wiring.modules import unwrap
@@ -130,9 +132,7 @@ def attach(
         traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring, heads)
         traced = owned_groups(traced, inner, state_of)
     producers = [] if traced is None else producers_of(traced)
-    drawn: list[str] = []
-    if any(method.redraws_weights for method in methods):
-        drawn = [name for name in redrawn_layers(inner) if state_of.owns(inner.get_parameter(f"{name}.weight"))]
+    drawn = owned_layers(inner, state_of) if any(method.redraws_weights for method in methods) else []
     if producers or drawn:
         laws = choose_laws(inner, list(dict.fromkeys([*producers, *drawn])), init, trained)
     if traced is not None:
@@ -141,12 +141,8 @@ def attach(
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
-    view.example = example
-    view.totals = {} if accumulate == "sums" else None
-
-    def retrace(given: Any) -> Wiring:
-        return find_groups("refresh", inner, given, groups, leave_out, norm, heads=heads)
-
+    view.example, view.totals = example, {} if accumulate == "sums" else None
+    retrace = functools.partial(find_again, inner, groups, leave_out, norm, heads)
     replica = (model, ranks, process_group)
     made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained, replica=replica)
     view.example = None  # shown to the methods; not kept alive

@@ -12,7 +12,7 @@ from neoteny.layers.groups import UnitGroup
 from neoteny.layers.parametrized import computed_from
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState, unwrap_optimizer
-from neoteny.units.bind import without
+from neoteny.units.bind import redrawn_layers, without
 from neoteny.units.view import LiveGroup
 from neoteny.wiring.modules import wrapped
 from neoteny.wiring.wiring import Wiring
@@ -132,3 +132,8 @@ def owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wir
         return f"the optimizer does not own {', '.join(dict.fromkeys(strangers))}" if strangers else ""
 
     return without(wiring, why)
+
+
+def owned_layers(model: nn.Module, state: OptimizerState) -> list[str]:
+    """The linear layers and convolutions whose weights the optimizer trains."""
+    return [name for name in redrawn_layers(model) if state.owns(model.get_parameter(f"{name}.weight"))]

@@ -33,6 +33,7 @@ def command_status(folder: Path, follow: bool) -> int:
     """Print how far a results folder is, once or until it is finished."""
     from neoteny.cli.trust import command_to_continue
     from neoteny.suite.progress import status_text
+    from neoteny.suite.schedulers.queue import describe_queue
     from neoteny.suite.store.folder import ResultsFolder
 
     results = ResultsFolder.open(folder)
@@ -40,7 +41,7 @@ def command_status(folder: Path, follow: bool) -> int:
         from neoteny.suite.follow import follow as show_again_and_again
 
         show_again_and_again(results)
-    say(status_text(results, command_to_continue(results)))
+    say("\n".join(filter(None, [status_text(results, command_to_continue(results)), describe_queue(folder)])))
     return 0
 
 

@@ -23,7 +23,7 @@ from neoteny.suite.progress import shorten
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.stopping import StopFlag
-from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.store.results import Results
 from neoteny.suite.training import Training
 
@@ -75,12 +75,15 @@ class Session:
 
         Raises:
             Stopped: it was asked to stop; a checkpoint is written.
+            TakenOver: another process has taken the stack over.
         """
         self._write_progress("running")
         try:
             self._training.run(self._pause)
         except Stopped:
             self._write_progress("stopped")
+            raise
+        except TakenOver:  # the progress file is the other process's now
             raise
         except Exception:
             self._write_progress("failed")
@@ -123,6 +126,8 @@ class Session:
     def _pause(self) -> None:
         """Between blocks of updates: save a checkpoint and write the progress where it is time, or stop."""
         self._training.check_saveable()
+        if self._results.claims.is_lost(self._stack.stack_id):
+            self._results.claims.guard(self._stack.stack_id)
         now = time.monotonic()
         stopping = bool(self._job.stop)
         if stopping or now - self._checkpoint_at >= self._job.checkpoint_seconds:
@@ -136,6 +141,7 @@ class Session:
 
     def _save(self) -> None:
         try:
+            self._results.claims.guard(self._stack.stack_id)
             self._checkpoints.save(
                 {
                     "training": self._training.state_dict(),
@@ -176,6 +182,10 @@ class Session:
             "diverged_runs": self._diverged(),
             "backend": self._describe_backend(),
         }
+        if lease := self._results.claims.lease(self._stack.stack_id):
+            if lease.lost:
+                return
+            progress["attempts"] = lease.token
         with contextlib.suppress(StoreError):  # a full disk must not end a run because of its progress file
             self._results.write_progress(self._stack.stack_id, progress)
 

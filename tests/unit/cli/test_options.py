@@ -23,6 +23,14 @@ GIVEN = RunOptions(
     data=Path("data"),
     checkpoint_seconds=1.5,
     repair=True,
+    on="ray://head:10001",
+    workers=7,
+    cpus_per_stack=2,
+    gpus_per_stack=0.25,
+    shard="1/4",
+    lease_seconds=30.0,
+    slurm="partition=gpu,time=60",
+    dry_run=True,
 )
 """Every option has another value than its default."""
 
@@ -60,8 +68,16 @@ def test_a_worker_reads_what_was_written(options: RunOptions) -> None:
     assert RunOptions.from_json(options.to_json()) == options
 
 
-def test_the_command_that_continues_has_every_option_but_processes_and_repair() -> None:
+def test_a_storage_stays_an_address() -> None:
+    options = parse("scr-cbp", "--out", "s3://bucket/prefix")
+    assert options.out == "s3://bucket/prefix"
+    assert RunOptions.from_json(options.to_json()) == options
+    assert "--out s3://bucket/prefix" in options.command("s3://bucket/prefix")
+
+
+def test_the_command_that_continues_has_every_option_but_those_of_one_start() -> None:
     program, command, *arguments = shlex.split(GIVEN.command(Path("a b/out")))
     assert (program, command) == ("neoteny", "run")
-    assert parse(*arguments) == dataclasses.replace(GIVEN, jobs=None, repair=False)
+    once = {"jobs": None, "repair": False, "workers": None, "shard": None, "dry_run": False}
+    assert parse(*arguments) == dataclasses.replace(GIVEN, **once)
     assert RunOptions("scr-cbp").command(Path("out")) == "neoteny run scr-cbp --scale laptop --out out"

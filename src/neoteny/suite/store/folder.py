@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from neoteny.suite.identity import digest
+from neoteny.suite.store.claims import Claims
 from neoteny.suite.store.documents import parse_document, read_document, remove_trailer, sha256
 from neoteny.suite.store.errors import Damaged, StoreError
-from neoteny.suite.store.files import is_locked, read_file
+from neoteny.suite.store.files import read_file
 from neoteny.suite.store.index import Index, Signature, is_worthwhile, list_files, list_names
+from neoteny.suite.store.progress_files import ProgressFiles
 from neoteny.suite.store.records import PartRecord, runs_in
-from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN, PROGRESS
+from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN
 
 FOLDER_FORMAT = 2
 """Of new folders: every file has a checksum. In folders of format 1 those that this version writes have one."""
@@ -34,14 +35,19 @@ _WRITER_SECONDS = 0.05
 """Files that belong together are replaced one after the other; a reader that came between looks again after this."""
 
 
-class ResultsFolder:
+class ResultsFolder(ProgressFiles):
     """One results folder, to look at; the files are described in `results`."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        super().__init__(root)
         self._indexed: tuple[dict[str, Any], Index] | None = None
         self._known: dict[str, PartRecord] = {}
-        self._ended: dict[str, dict[str, Any]] = {}
+        self.claims = Claims(root)
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people: the folder, or the storage that it is a copy of."""
+        return str(self.root)
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -160,51 +166,12 @@ class ResultsFolder:
 
     def is_running(self, stack_id: str) -> bool:
         """Whether some process trains the stack now."""
-        return is_locked(self.root / "locks" / f"{stack_id}.lock")
+        return self.claims.is_held(stack_id)
 
     def is_finished(self, stack_id: str) -> bool:
         """Whether the stack's results are there."""
         path = self.root / "parts" / f"{stack_id}.parquet"
         return path.exists() and path.with_suffix(".json").exists()
-
-    def progress(self) -> dict[str, dict[str, Any]]:
-        """How far each begun stack is; files that are damaged are skipped, since nothing depends on them.
-
-        What was read as finished is not looked at again: this is called twice per second while a sweep runs.
-        """
-        return self.check_progress(skip_finished=True)[0]
-
-    def check_progress(self, skip_finished: bool = False) -> tuple[dict[str, dict[str, Any]], list[Damaged]]:
-        """How far each begun stack is, and the damaged files."""
-        folder, index = self.root / "progress", self._progress_index
-        names = list_names(folder, ".json")
-        damaged, found = [], {}
-        if skip_finished:
-            found = {stack_id: entry for stack_id, entry in self._ended.items() if stack_id in names}
-        files = list_files(folder, ".json", names.difference(found))
-        for stack_id, signature in files.items():
-            entry = index.find(stack_id, signature)
-            if entry is None:
-                path = self.root / "progress" / f"{stack_id}.json"
-                try:
-                    entry = read_document(path, PROGRESS, self.sealed)
-                    if digest(entry["runs"]) != stack_id:
-                        raise Damaged(path, "it is of another stack", PROGRESS.remedy)
-                except FileNotFoundError:
-                    continue
-                except Damaged as error:
-                    damaged.append(error)
-                    continue
-                index.put(stack_id, entry, signature)
-            found[stack_id] = entry
-        if is_worthwhile(sum(len(entry["runs"]) for entry in found.values())):
-            index.save(names)
-        self._ended = {stack_id: entry for stack_id, entry in found.items() if entry["state"] == "finished"}
-        return dict(sorted(found.items())), damaged
-
-    @functools.cached_property
-    def _progress_index(self) -> Index:
-        return Index(self.root, "progress.json", {"sealed": self.sealed})
 
     # Parts
 

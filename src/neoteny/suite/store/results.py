@@ -10,6 +10,8 @@ unfinished/<stack>.parquet results of the finished tasks of an unfinished stack,
 progress/<stack>.json      how far a stack is, for `neoteny status`
 checkpoints/<stack>/       the newest checkpoints of an unfinished stack
 locks/<stack>.lock         held by the process that trains the stack
+leases/<stack>/<n>.json    the same where several machines work in the folder; see `leases`
+jobs.json                  the jobs of a batch system that work in the folder
 damaged/                   what `neoteny run --repair` has moved out of the way
 
 Every file carries a checksum (see `documents`) or stands beside it, and is checked when it is read.
@@ -21,20 +23,22 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neoteny.suite.identity import RESULTS_VERSION, setting_digest
 from neoteny.suite.store.checkpoints import Checkpoints
-from neoteny.suite.store.documents import add_trailer, read_document, sha256, write_document
-from neoteny.suite.store.errors import Damaged, StoreError
-from neoteny.suite.store.files import hold_lock, make_folder, set_aside, try_lock, write_atomically
+from neoteny.suite.store.commits import commit
+from neoteny.suite.store.documents import add_trailer, read_document, seal, sha256, write_document
+from neoteny.suite.store.errors import Damaged, NoLocks, StoreError
+from neoteny.suite.store.files import hold_lock, make_folder, set_aside, write_atomically
 from neoteny.suite.store.folder import EXPERIMENT_DIGEST, FOLDER_FORMAT, IDENTITY, ResultsFolder, index_owner
 from neoteny.suite.store.index import is_settled, is_worthwhile
 from neoteny.suite.store.records import PartRecord
 from neoteny.suite.store.rows import Rows, load_rows, save_rows
 from neoteny.suite.store.shapes import PART
+from neoteny.suite.store.storage import FolderStorage, PatientStorage, Storage
 from neoteny.suite.store.tables import SETTINGS, make_table, parse_part, parse_unfinished, to_parquet
 from neoteny.suite.sweep import COLUMNS
 
@@ -53,7 +57,14 @@ class Results(ResultsFolder):
     """One results folder, to write into and to read tables from."""
 
     @classmethod
-    def create(cls, root: Path, about: Mapping[str, Any], source: bytes | None = None, repair: bool = False) -> Results:
+    def create(
+        cls,
+        root: Path,
+        about: Mapping[str, Any],
+        source: bytes | None = None,
+        repair: bool = False,
+        shared: bool = False,
+    ) -> Results:
         """Open the folder for a run; it is made if it does not exist.
 
         Args:
@@ -62,6 +73,7 @@ class Results(ResultsFolder):
             source: the text of a user's experiment file.
             repair: whether damaged parts are moved to `damaged/`, so that their runs are trained again, and a damaged
                 experiment.json is written again.
+            shared: whether other machines may open it at the same moment, where locks may not be seen.
 
         Raises:
             StoreError: it holds something else, has damaged files, or cannot be written. Nothing was changed.
@@ -83,7 +95,7 @@ class Results(ResultsFolder):
             raise StoreError(f"{root} cannot be made ({error.strerror}). Choose another folder with --out.") from error
         if path.exists():
             results._check(wanted, repair)
-        with hold_lock(root / ".create.lock"):  # two commands may begin at once
+        with _hold(root, shared):  # two commands may begin at once
             if path.exists():
                 wanted["format"], damaged = results._check(wanted, repair)
                 set_aside(root, results._find_damaged_parts(wanted, repair))
@@ -91,12 +103,22 @@ class Results(ResultsFolder):
                     set_aside(root, [path], copy=True)
             # Written again each time: the user may have changed the figure or a claim since. This file first: another
             # command that begins now takes a folder with anything else in it for somebody's own.
-            write_document(path, wanted)
+            results._write("experiment.json", seal(wanted), shared)
             if source is not None:
-                write_atomically(root / "experiment.py", lambda file: file.write(source))
+                results._write("experiment.py", source, shared)
             if not (root / "plan.json").exists():
-                write_document(root / "plan.json", results.empty_plan())
+                results._write("plan.json", seal(results.empty_plan()), shared)
         return results
+
+    def _write(self, name: str, content: bytes, shared: bool) -> None:
+        """Write a file of the folder itself; `shared`: under a temporary name that no other process has."""
+        if shared:
+            self._storage().write(name, content)
+        else:
+            write_atomically(self.root / name, lambda file: file.write(content))
+
+    def _storage(self) -> Storage:
+        return PatientStorage(FolderStorage(self.root))
 
     def _check(self, wanted: Mapping[str, Any], repair: bool) -> tuple[int, bool]:
         """Refuse a folder that is for something else; returns its format, and whether experiment.json is damaged."""
@@ -154,16 +176,22 @@ class Results(ResultsFolder):
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Write what is wanted: runs (ids), settings (hashes), left_out (methods), more (text), command, folder."""
-        with hold_lock(self.root / ".create.lock"):
-            write_document(self.root / "plan.json", plan)
+        with _hold(self.root, self.claims.shared):
+            self._write("plan.json", seal(plan), self.claims.shared)
 
     def add_to_plan(self, runs: Sequence[str]) -> None:
         """Add the runs of a second stage."""
-        with hold_lock(self.root / ".create.lock"):
+        with _hold(self.root, self.claims.shared):
             plan = self.plan()
             both = list(dict.fromkeys([*plan["runs"], *runs]))
             if both != plan["runs"] or plan["more"]:
-                write_document(self.root / "plan.json", {**plan, "runs": both, "more": ""})
+                self._write("plan.json", seal({**plan, "runs": both, "more": ""}), self.claims.shared)
+
+    def refresh(self) -> None:
+        """Nothing: a folder is looked at each time. A copy of a storage would be brought up to date."""
+
+    def push(self, name: str) -> None:
+        """Nothing: the folder is the truth. A copy of a storage would send the file there."""
 
     # Stacks
 
@@ -173,7 +201,7 @@ class Results(ResultsFolder):
 
     def lock(self, stack_id: str):
         """`with results.lock(stack_id) as mine:`; mine is False where another process trains it."""
-        return try_lock(self.root / "locks" / f"{stack_id}.lock")
+        return self.claims.lock(stack_id, self.is_finished)
 
     def write_progress(self, stack_id: str, progress: Mapping[str, Any]) -> None:
         """Write how far a stack is."""
@@ -199,14 +227,23 @@ class Results(ResultsFolder):
             "belongs_to": {key: self.about[key] for key in IDENTITY},
             "runs": described,
         }
-        path = self.root / "parts" / f"{stack.stack_id}.parquet"
+        self._write_part(stack.stack_id, about, table)
+        with contextlib.suppress(OSError):  # the next command removes it
+            for left in self.root.glob(f"unfinished/*{stack.stack_id}.parquet*"):  # with what a crash left of it
+                left.unlink()
+
+    def _write_part(self, stack_id: str, about: Mapping[str, Any], table: bytes) -> None:
+        """Write the two files of a part; TakenOver where another process has the stack, or has finished it."""
+        self.claims.guard(stack_id)
+        lease = self.claims.lease(stack_id)
+        if lease is not None:
+            commit(self._storage(), lease, stack_id, seal({**about, "lease": lease.token}), table)
+            return
+        path = self.root / "parts" / f"{stack_id}.parquet"
         if path.exists():  # it had no description, so it did not count; beside this one it would
             set_aside(self.root, [path])
         write_document(path.with_suffix(".json"), about)
         write_atomically(path, lambda file: file.write(table))
-        with contextlib.suppress(OSError):  # the next command removes it
-            for left in self.root.glob(f"unfinished/*{stack.stack_id}.parquet*"):  # with what a crash left of it
-                left.unlink()
 
     def clear_finished(self) -> None:
         """Remove what a crash has left of finished stacks: checkpoints, unfinished tables, temporary files."""
@@ -310,6 +347,19 @@ class Results(ResultsFolder):
         found = sorted((rows for rows in found if len(rows.task)), key=lambda rows: int(rows.task.max()), reverse=True)
         # A name after those of all parts: where a run is in two, the part counts, then the furthest.
         return [dataclasses.replace(rows, parts=(f"~{number:06}",)) for number, rows in enumerate(found)]
+
+
+@contextlib.contextmanager
+def _hold(root: Path, shared: bool) -> Iterator[None]:
+    """Keep others from writing the files of the folder itself; where machines share it, as far as locks are seen."""
+    lock = hold_lock(root / ".create.lock")
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock)
+        except NoLocks:
+            if not shared:
+                raise
+        yield
 
 
 def _is_empty(folder: Path) -> bool:

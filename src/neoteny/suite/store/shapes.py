@@ -96,6 +96,7 @@ PROGRESS = Kind(
         "diverged_runs?": [str],
         "backend?": str,
         "error?": str,
+        "attempts?": int,
     },
     {},
     "Nothing depends on it; it is written again when the stack continues.",
@@ -104,6 +105,11 @@ ANALYSIS = Kind(
     {"format": int, "when": str, "runs": int, "sha256": str},
     {},
     "Move it away; `neoteny run` with the experiment's file writes it again.",
+)
+JOBS = Kind(
+    {"jobs": [{"job_id": str, "shard": str, "cluster": str, "log": str}]},
+    {},
+    "Only the queue states of `neoteny status` depend on it; the next `neoteny run --on slurm` writes it again.",
 )
 
 _NAMES = {str: "a text", int: "a whole number", float: "a finite number", dict: "an object", NOTHING: "null"}

@@ -68,7 +68,7 @@ def check(
         sweep = Disturbed(nodes, experiment, out, environment, root / f"{where}.txt")
         began = time.monotonic()
         kills = options.kills // 5
-        status = sweep.run(options.kills - kills, kills, options.drivers, (1.5, 4.0), seconds=3600)
+        status = sweep.run(options.stacks, options.kills - kills, kills, options.drivers, (0.2, 1.0), seconds=3600)
         took = time.monotonic() - began
     results, expected = sweep.results(), Results.open(root / "local")
     identical = results.frame().equals(expected.frame())

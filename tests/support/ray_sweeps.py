@@ -96,26 +96,34 @@ class Disturbed:
             )
         return self._driver
 
-    def run(self, workers: int, nodes: int, drivers: int, pause: tuple[float, float], seconds: float) -> int:
-        """Run it to its end while things are killed; returns the driver's exit status."""
+    def run(
+        self, stacks: int, workers: int, nodes: int, drivers: int, pause: tuple[float, float], seconds: float
+    ) -> int:
+        """Run it to its end while things are killed, spread over the whole of it; returns the driver's exit status."""
         draw = random.Random(self.seed)
         events = ["worker"] * workers + ["node"] * nodes + ["driver"] * drivers
         draw.shuffle(events)
+        every = 0.9 * stacks / max(1, len(events))
+        deadline, ready, count = time.monotonic() + seconds, 0.0, len(events)
         driver = self.start()
-        deadline, ready = time.monotonic() + seconds, time.monotonic() + 2 * pause[1]
-        while driver.poll() is None:
-            if time.monotonic() > deadline:
-                driver.kill()
-                raise TimeoutError(f"the sweep took longer than {seconds} s\n{self.log.read_text()[-3000:]}")
-            self.watch()
-            self.happened["node gone by itself"] += self.nodes.replace_dead()
-            if events and time.monotonic() >= ready and self._disturb(events[-1], draw):
-                event = events.pop()
-                self.happened[event] += 1
-                ready = time.monotonic() + draw.uniform(*pause)
-                if event == "driver":
-                    driver = self.start()
-            time.sleep(0.2)
+        try:
+            while driver.poll() is None:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the sweep took longer than {seconds} s\n{self.log.read_text()[-3000:]}")
+                self.watch()
+                self.happened["node gone by itself"] += self.nodes.replace_dead()
+                finished = len(self._seen) // 2
+                due = events and time.monotonic() >= ready and finished >= (count - len(events)) * every
+                if due and self._disturb(events[-1], draw):
+                    event = events.pop()
+                    self.happened[event] += 1
+                    ready = time.monotonic() + draw.uniform(*pause)
+                    if event == "driver":
+                        driver = self.start()
+                time.sleep(0.2)
+        finally:
+            driver.kill()
+            driver.wait()
         self.watch()
         return driver.returncode
 

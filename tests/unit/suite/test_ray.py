@@ -114,7 +114,7 @@ def test_killed_workers_nodes_and_drivers_leave_the_local_table(nodes: Nodes, tm
     run = ("run", experiment, "--kernel", "reference", "--jobs", "1", "--out", tmp_path / "whole")
     assert zygote.run(*run, output=log) == 0, log.read_text()
     sweep = Disturbed(nodes, experiment, str(tmp_path / "out"), {}, log)
-    assert sweep.run(workers=2, nodes=1, drivers=1, pause=(0.5, 1.5), seconds=300) == 0, log.read_text()
+    assert sweep.run(8, workers=2, nodes=1, drivers=1, pause=(0.2, 1.0), seconds=300) == 0, log.read_text()
     assert sweep.happened["worker"] + sweep.happened["node"] + sweep.happened["driver"] >= 2
     assert not sweep.rewritten
     assert_same(tmp_path / "out", tmp_path / "whole")

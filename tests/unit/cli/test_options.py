@@ -23,6 +23,7 @@ GIVEN = RunOptions(
     data=Path("data"),
     checkpoint_seconds=1.5,
     repair=True,
+    track="tensorboard",
 )
 """Every option has another value than its default."""
 

@@ -5,54 +5,45 @@
     python benchmarks/many_runs.py --scale paper         # four times as many rows, and the second stage of the sweep
 
 The folder is one of scr-cbp. Its parts, progress files and plan are written by the code that writes them in a real run;
-only the numbers in the tables are drawn instead of trained. Every command is a process of its own, timed from its start
-to its end: once without an index, once with one that is up to date, once after one part has been added.
+only the numbers in the tables are drawn instead of trained. Every command is a process of its own, from its start to
+its end. Three columns: without an index (which is removed first), with the index but without a report that is up to
+date, and with both. Seconds of wall time and of processor time: on a machine that is busy with other things only the
+second says something.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
 from neoteny.cli.parser import RunOptions
 from neoteny.cli.run import Launch, prepare
-from neoteny.suite.environment import machine, versions
-from neoteny.suite.session import begin_progress
 from neoteny.suite.stacks import PlannedStack, Run, stacks_of, stages
-from neoteny.suite.store.results import Results
+from neoteny.text import render
+from support.drawn_results import Drawn, write_drawn
 
 SETTINGS = {"smoke": 10, "laptop": 54, "paper": 434}
 """Settings of scr-cbp at each scale."""
 MORE = {"smoke": 0, "laptop": 0, "paper": 3500}
 """Runs of the second stage."""
+SETTLED_SECONDS = 3.0
+"""Files that have just been written are not indexed."""
 
 
-class Drawn:
-    """What a finished training gives to the writer of parts, with numbers that are drawn."""
-
-    finished, ended, causes = True, "", {}
-
-    def __init__(self, stack: PlannedStack, draws: torch.Generator) -> None:
-        tasks, runs = stack.problem.tasks, len(stack.runs)
-        self.task, self.updates = tasks, stack.updates
-        self.diverged_at = torch.full((runs,), -1)
-        level = 0.02 * torch.rand(runs, generator=draws)  # one per run, so that settings differ
-        curve = torch.rand((tasks, runs), generator=draws, dtype=torch.float64) * 0.01
-        self._values = {
-            stack.problem.performance: curve + level,
-            f"{stack.problem.performance}.tasks": torch.arange(tasks),
-        }
-
-    def table(self) -> dict[str, torch.Tensor]:
-        """metric -> (tasks, runs), and the task numbers."""
-        return self._values
-
-
-def make_folder(root: Path, scale: str, runs: int, runs_per_part: int | None) -> Launch:
-    """Write a finished results folder of about this many runs."""
+def make_folder(root: Path, scale: str, runs: int, runs_per_part: int | None) -> int:
+    """Write a finished results folder of about this many runs; returns the value of --runs that it was made with."""
     count = max(1, round((runs - MORE[scale]) / SETTINGS[scale]))
     launch = Launch.of(prepare(RunOptions("scr-cbp", scale=scale, runs=count, out=root, jobs=1)))
     launch._write_plan()
@@ -61,8 +52,8 @@ def make_folder(root: Path, scale: str, runs: int, runs_per_part: int | None) ->
         if number:
             launch.results.add_to_plan([run.run_id for run in stage])
         for stack in split(launch, stage, runs_per_part):
-            write(launch.results, stack, Drawn(stack, draws))
-    return launch
+            write_drawn(launch.results, stack, Drawn(stack, draws))
+    return count
 
 
 def split(launch: Launch, runs: list[Run], runs_per_part: int | None) -> Iterator[PlannedStack]:
@@ -73,19 +64,55 @@ def split(launch: Launch, runs: list[Run], runs_per_part: int | None) -> Iterato
             yield PlannedStack(stack.sweep, stack.runs[start : start + size])
 
 
-def write(results: Results, stack: PlannedStack, training: Drawn) -> None:
-    """Write the part and the progress file of a finished stack."""
-    facts = {
-        "versions": versions(),
-        "machine": machine(torch.device("cpu")),
-        "device": "cpu",
-        "kernel": stack.backend,
-        "threads": 1,
-        "seconds": 1.0,
-        "updates": training.updates,
-        "resumed": 0,
-        "ended": "",
+def measure(command: list[str]) -> tuple[float, float]:
+    """Seconds of wall time and of processor time that a `neoteny` command takes."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run([sys.executable, "-m", "neoteny", *command], check=True, capture_output=True)
+    after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    return ended - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure_all(root: Path, scale: str, count: int) -> list[list[str]]:
+    """One row per command: without an index, with one, and with a report that is up to date."""
+    commands = {
+        "status": ["status", str(root)],
+        "run": ["run", "scr-cbp", "--scale", scale, "--runs", str(count), "--out", str(root), "--jobs", "1"],
+        "report": ["report", str(root)],
     }
-    results.write_part(stack, cast(Any, training), facts)
-    done = {"state": "finished", "task": training.task, "updates": training.updates, "updates_per_second": 1e6}
-    results.write_progress(stack.stack_id, {**begin_progress(stack), **done, "latest": ["error", 0.01]})
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for name, command in commands.items():
+        shutil.rmtree(root / "index", ignore_errors=True)
+        seconds[name].append(measure(command))
+    for name in ("status", "run"):  # the first has made the index
+        measure(commands["status"])
+        seconds[name].append(measure(commands[name]))
+    (root / "index" / "report.json").unlink()
+    seconds["report"] += [measure(commands["report"]), measure(commands["report"])]
+    return [
+        [name, *(f"{wall:.1f} ({cpu:.1f})" for wall, cpu in found), *[""] * (3 - len(found))]
+        for name, found in seconds.items()
+    ]
+
+
+def main() -> None:
+    """Make a folder, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=20_000, metavar="N")
+    parser.add_argument("--scale", choices=list(SETTINGS), default="laptop")
+    parser.add_argument("--runs-per-part", type=int, metavar="N", help="default: as the stacks are planned")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place) / "out"
+        os.fsync = lambda descriptor: None  # the folder need not outlive a lost power supply
+        count = make_folder(root, options.scale, options.runs, options.runs_per_part)
+        time.sleep(SETTLED_SECONDS)
+        parts = len(list((root / "parts").glob("*.parquet")))
+        rows = measure_all(root, options.scale, count)
+        print(
+            f"scr-cbp, scale {options.scale}, about {options.runs:,} runs in {parts:,} parts; wall (processor) seconds"
+        )
+        print(render(["command", "without an index", "with it", "report up to date"], rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

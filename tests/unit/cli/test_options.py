@@ -31,6 +31,7 @@ GIVEN = RunOptions(
     lease_seconds=30.0,
     slurm="partition=gpu,time=60",
     dry_run=True,
+    track="tensorboard",
 )
 """Every option has another value than its default."""
 

@@ -17,6 +17,7 @@ import pytest
 
 from neoteny.cli import parser as cli
 from neoteny.cli import run as launch
+from neoteny.cli.trust import command_to_continue
 from neoteny.suite.store.results import Results
 from neoteny.suite.trackers import tracking
 from neoteny.suite.trackers.tracker import Point, TrackedSetting, Tracker
@@ -174,6 +175,15 @@ def test_a_tracker_whose_package_is_missing_is_refused_with_what_to_install(
     monkeypatch.setattr(tracking.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=rf"pip install 'neoteny\[{name}\]'"):
         tracking.find_tracker(name)
+
+
+def test_a_folder_does_not_suggest_a_command_that_imports_a_module(run: Run, ours: str, tmp_path: Path) -> None:
+    assert run(ours) == 0
+    results = Results.open(tmp_path / "out")
+    assert ours in results.plan()["command"]
+    command = command_to_continue(results)
+    assert command.startswith("neoteny run")
+    assert "--track" not in command
 
 
 # The programs

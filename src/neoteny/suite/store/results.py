@@ -9,6 +9,8 @@ parts/<stack>.json         full configuration of these runs, versions, device, t
 unfinished/<stack>.parquet results of the finished tasks of an unfinished stack, as of its newest checkpoint
 progress/<stack>.json      how far a stack is, for `neoteny status`
 checkpoints/<stack>/       the newest checkpoints of an unfinished stack
+index/                     what many of these files say, in few files; never the truth (see `index`)
+track/                     files of trackers, and how far they were told (see `trackers.tracking`)
 locks/<stack>.lock         held by the process that trains the stack
 leases/<stack>/<n>.json    the same where several machines work in the folder; see `leases`
 jobs.json                  the jobs of a batch system that work in the folder

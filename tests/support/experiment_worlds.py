@@ -50,7 +50,7 @@ class World:
     scale: str = "paper"
 
     def frame(
-        self, *changes: Change, runs: int = 6, noise: float | None = None, scale: str = "", seed: int = 0
+        self, *changes: Change, runs: int = 8, noise: float | None = None, scale: str = "", seed: int = 0
     ) -> pd.DataFrame:
         """Results of this world with some curves changed; the last change that fits counts."""
         curves = []

@@ -123,7 +123,6 @@ WIDTH = World(
 )
 WIDTH_CASES = {
     "every-width-loses": Case({("1000", "accuracy"): RISING}),
-    "widest-loses-too": Case({("10000", "accuracy"): RISING}),
     "narrow-networks-lose-most": Case({("10000", "accuracy"): (0.92, 0.96, 0.80, 0.70)}),
 }
 
@@ -137,7 +136,6 @@ CHANGE_RATE = World(
 )
 CHANGE_RATE_CASES = {
     "every-rate-loses": Case({("10000", "accuracy"): RISING}),
-    "seldom-loses-too": Case({("1000000", "accuracy"): RISING}),
 }
 
 METHODS = World(
@@ -153,7 +151,7 @@ METHODS = World(
     {
         ("BP", "accuracy"): (0.90, 0.95, 0.93, 0.90, 0.87),
         ("L2", "accuracy"): (0.90, 0.95, 0.945, 0.94, 0.93),
-        ("S&P", "accuracy"): (0.90, 0.95, 0.95, 0.949, 0.945),
+        ("S&P", "accuracy"): (0.90, 0.95, 0.95, 0.945, 0.937),
         ("Dropout", "accuracy"): (0.88, 0.92, 0.89, 0.85, 0.80),
         ("Online norm", "accuracy"): (0.93, 0.96, 0.92, 0.87, 0.82),
         ("Adam", "accuracy"): (0.91, 0.94, 0.80, 0.65, 0.50),
@@ -188,7 +186,7 @@ METHODS_CASES = {
     "sp-best-of-known-methods": Case({("S&P", "accuracy"): (0.90, 0.95, 0.90)}),
     "sp-loses-almost-nothing": Case({("S&P", "accuracy"): (0.90, 0.95, 0.93, 0.91, 0.89)}),
     "sp-loses-something": Case({("S&P", "accuracy"): RISING}),
-    "l2-and-sp-lose-less": Case({("L2", "accuracy"): FALLING}),
+    "small-weights-lose-less": Case({("L2", "accuracy"): FALLING}),
     "no-known-method-keeps-plasticity": Case({("L2", "accuracy"): RISING}),
     "dropout-norm-adam-lose-more": Case({("Dropout", "accuracy"): (0.88, 0.90, 0.90, 0.89, 0.885)}),
     "adam-loses-most": Case({("Adam", "accuracy"): (0.91, 0.94, 0.93, 0.92, 0.91)}),
@@ -201,11 +199,9 @@ METHODS_CASES = {
     "l2-trades-correlates": Case({("L2", "dead_units"): (0.01, 0.05)}),
     "sp-rank-between-l2-and-bp": Case({("S&P", "effective_rank"): (500, 350)}),
     "dropout-correlates-like-bp": Case({("Dropout", "effective_rank"): (500, 450)}),
-    "dropout-loses-more-than-bp": Case({("Dropout", "accuracy"): (0.88, 0.90, 0.90, 0.89, 0.885)}),
     # Worse than BP at the end, but better over all.
     "dropout-only-harms": Case({("Dropout", "accuracy"): (0.97, 0.97, 0.95, 0.90, 0.80)}),
     "norm-starts-better": Case({("Online norm", "accuracy"): (0.80, 0.96, 0.92, 0.87, 0.82)}),
-    "norm-ends-worse": Case({("Online norm", "accuracy"): (0.93, 0.96, 0.95)}),
     # A larger fall than BP's, but a slower one.
     "norm-drops-more-sharply": Case({("Online norm", "accuracy"): (0.97, 0.885)}),
     "norm-correlates-better-at-first": Case({("Online norm", "dead_units"): (0.1, 0.3)}),
@@ -217,9 +213,7 @@ METHODS_CASES = {
     # It ends above its first task, but far below what it had reached ten tasks later.
     "cbp-keeps-its-level": Case({("CBP", "accuracy"): (0.80, *np.linspace(0.96, 0.88, 40))}, tasks=400),
     "cbp-does-not-degrade": Case({("CBP", "accuracy"): (0.91, 0.955, 0.93)}),
-    "cbp-best": Case({("CBP", "accuracy"): (0.91, 0.955, 0.94)}),
-    "cbp-and-sp-two-best": Case({("S&P", "accuracy"): (0.90, 0.95, 0.92)}),
-    "small-weights-perform-best": Case({("L2", "accuracy"): (0.90, 0.95, 0.86)}),
+    "cbp-best": Case({("CBP", "accuracy"): (0.91, 0.955, 0.93)}),
     "randomness-helps": Case({("S&P", "dead_units"): (0.01, 0.30)}),
     "cbp-has-no-dead-units": Case({("CBP", "dead_units"): (0.0, 0.05, 0.0)}),
     "cbp-fewest-dead-units": Case({("CBP", "dead_units"): (0.0, 0.10)}),
@@ -285,20 +279,13 @@ SENSITIVITY_CASES = {
     "more-dropout-falls-more": Case(_all("Dropout 0.1", knots=(0.88, 0.90, 0.89))),
     # A larger fall than at the middle probability, but a slower one.
     "more-dropout-falls-faster": Case(_all("Dropout 0.1", knots=(0.96, 0.862))),
-    "least-dropout-best": Case(_all("Dropout 0.03", knots=(0.91, 0.96, 0.93, 0.91, 0.88))),
-    "middle-dropout-best": Case({}, holds=_all("Dropout 0.03", knots=(0.91, 0.96, 0.93, 0.91, 0.88))),
-    "least-dropout-like-bp": Case(_all("Dropout 0.01", knots=(0.90, 0.95, 0.80))),
-    "middle-dropout-like-bp": Case(_all("Dropout 0.03", knots=(0.90, 0.95, 0.80))),
+    "lower-dropout-best-and-like-bp": Case(_all("Dropout 0.01", "Dropout 0.03", knots=(0.90, 0.95, 0.75))),
     "norm-rates-move-peak": Case(_all("Norm 0.99", "Norm 0.999", "Norm 0.9999")),
     "l2-sets-peak-and-fall": Case(_all("L2 1e-05", "L2 0.0001", "L2 0.001")),
     "too-much-noise-harms": Case(_all("S&P 0.0001", knots=(0.85, 0.90, 0.91))),
     "too-little-noise-does-nothing": Case(_all("S&P 1e-06", knots=(0.90, 0.95, 0.85))),
     "l2-narrow-range": Case(_all("L2 0.001", knots=(0.90, 0.95, 0.94))),
     "sp-narrow-range": Case(_all("S&P 0.0001", knots=(0.90, 0.95, 0.94))),
-    "middle-l2-best": Case(_all("L2 0.0001", knots=(0.80, 0.85, 0.84))),
-    "middle-noise-best": Case(_all("S&P 1e-05", knots=(0.80, 0.85, 0.84))),
-    "middle-norm-pair-best": Case({}, holds=_all("Norm 0.999", knots=(0.95, 0.97, 0.96))),
-    "middle-adam-step-best": Case({}, holds=_all("Adam 5e-05", knots=(0.91, 0.94, 0.92))),
     "cbp-good-at-all-rates": Case(_all("CBP 1e-06")),
     "cbp-least-sensitive": Case(_all("CBP 1e-06", knots=(0.91, 0.90, 0.60))),
 }

@@ -112,8 +112,6 @@ FAILS: dict[str, dict[str, Change]] = {
     },
     "scr-utilities": {
         "overall-is-best": Change({"utility": "random"}, (0.5,)),
-        "every-part-is-needed": Change({"utility": "adaptation"}, (0.5,)),
-        "overall-beats-random-and-weight-magnitude": Change({"utility": "weight_magnitude"}, (0.5,)),
         "mean-corrected-contribution-is-second": Change({"utility": "contribution"}, (0.6,)),
     },
 }

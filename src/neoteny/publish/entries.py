@@ -1,7 +1,8 @@
 """What was run for `docs/`: results folders and views of them, and what it would take to test the other claims.
 
 The order matters: where several entries judge a claim, the first that can judge all of it counts, so the largest scale
-comes first.
+comes first: the paper's network before narrower ones, even with fewer tasks. Counted are verdicts at a scale at which
+the paper's sentence can be judged (`decides`); the others have a column of their own.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Entry:
             first of them by its own name.
         so_far: whether unfinished runs count, as far as they are (`neoteny claims --so-far`).
         tasks: how many of the first tasks of each run count, finished or not (`neoteny claims --tasks`); None: all.
+        decides: experiments, or claims as "experiment/claim", whose sentences can be judged at the scale of these runs.
+            Other verdicts of the entry are shown as those of a smaller scale and are not counted.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Entry:
     folder: str = ""
     so_far: bool = False
     tasks: int | None = None
+    decides: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", self.folder or self.name)
@@ -73,6 +77,11 @@ class Entry:
 REGRESSION = "Slowly-changing regression"
 MNIST = ("mnist-methods", "mnist-step-size", "mnist-sensitivity")
 CORRELATES = "What changes in the networks"
+BEGINNING = (
+    *(f"mnist-step-size/{name}" for name in ("rises-first", "dead-units-grow", "weights-grow", "rank-falls")),
+    "mnist-methods/one-unit-every-five-examples",
+)
+"""What fifty tasks of the paper's network can judge: sentences on what begins with the first tasks."""
 
 ENTRIES = (
     Entry(
@@ -85,6 +94,7 @@ ENTRIES = (
             Picture("scr-activations-sgd", ("Backpropagation with SGD",)),
             Picture("scr-activations-adam", ("Backpropagation with Adam",)),
         ),
+        decides=("scr-activations",),
     ),
     Entry(
         "scr-cbp-paper",
@@ -93,6 +103,7 @@ ENTRIES = (
         "the paper's: 3 million examples, 100 runs",
         f"{REGRESSION} with continual backpropagation, at the paper's scale",
         (Picture("scr-cbp-sgd", ("SGD, step size 0.01",)), Picture("scr-cbp-adam", ("Adam, step size 0.01",))),
+        decides=("scr-cbp",),
     ),
     Entry(
         "scr-cbp-laptop",
@@ -123,6 +134,19 @@ ENTRIES = (
             Picture("scr-utilities-rates", ("Utilities over replacement rates",)),
             Picture("scr-utilities-best", ("Each utility at its best replacement rate",)),
         ),
+        decides=("scr-utilities",),
+    ),
+    Entry(
+        "two-thousand-units",
+        "two-thousand-units",
+        MNIST,
+        "50 tasks, the paper's 2,000 units per layer, 3 runs",
+        "Permuted MNIST with the paper's network",
+        (
+            Picture("two-thousand-units-accuracy", ("Online accuracy",)),
+            Picture("two-thousand-units-networks", (CORRELATES,)),
+        ),
+        decides=BEGINNING,
     ),
     Entry(
         "hundred-units",
@@ -152,17 +176,6 @@ ENTRIES = (
         "40 tasks, 100 units per layer, 3 runs",
         "Continual backpropagation in variants",
         (Picture("cbp-variants", ("Variants, and L2",)),),
-    ),
-    Entry(
-        "two-thousand-units",
-        "two-thousand-units",
-        MNIST,
-        "50 tasks, the paper's 2,000 units per layer, 3 runs",
-        "Permuted MNIST with the paper's network",
-        (
-            Picture("two-thousand-units-accuracy", ("Online accuracy",)),
-            Picture("two-thousand-units-networks", (CORRELATES,)),
-        ),
     ),
     Entry(
         "eight-hundred-tasks",

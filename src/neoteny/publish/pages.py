@@ -21,12 +21,22 @@ from neoteny.report.statistics import say_count
 from neoteny.text import nearest
 
 NOT_TESTED = "not tested"
+NO_RUNS = "no runs"
 COUNTED = {
     Outcome.HOLDS: ("holds", "hold"),
     Outcome.FAILS: ("does not hold", "do not hold"),
     Outcome.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
     NOT_TESTED: ("is not tested", "are not tested"),
 }
+HEADING = [
+    "| claim | paper | verdict | at a smaller scale | scale | what was measured |",
+    "|---|---|---|---|---|---|",
+]
+SETTINGS_OF = {
+    "": "L2 and shrink and perturb with the paper's best strength, 1e-4",
+    "retuned": "L2 and shrink and perturb with the strength that is best for these networks, 1e-3",
+}
+"""What the tags of claims stand for."""
 _NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER}) \[({_NUMBER}), ({_NUMBER})\]")
 _RUNS = re.compile(r" \((\d+) runs?\)")
@@ -35,15 +45,16 @@ _EXPECTED = re.compile(r", expected (above|below) 0(?![.\d])")
 
 @dataclass(frozen=True)
 class Line:
-    """One entry's word on one claim of the suite."""
+    """One entry's word on one claim of the suite; `decides` where the paper's sentence can be judged at its scale."""
 
     entry: Entry
     judged: Judged
+    decides: bool = False
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All claims of the suite with what was found on each, the line that counts first."""
+    """All claims of the suite with what was found on each: lines at the scale that decides first."""
 
     suite: dict[str, Experiment]
     lines: dict[tuple[str, str], list[Line]]
@@ -51,20 +62,31 @@ class Findings:
     """Claims of folders that are none of the suite's, by name."""
 
     def verdict(self, experiment: str, claim: Claim) -> str:
-        """The outcome that counts: that of the first line."""
+        """The outcome that counts: that of the first line whose scale decides."""
         lines = self.lines[experiment, claim.name]
-        return lines[0].judged.outcome if lines else NOT_TESTED
+        return lines[0].judged.outcome if lines and lines[0].decides else NOT_TESTED
+
+    def smaller(self, experiment: str, claim: Claim) -> str:
+        """What the largest of the smaller scales says, or that there are no runs."""
+        said = [line.judged.said for line in self.lines[experiment, claim.name] if not line.decides]
+        return said[0] if said else NO_RUNS
 
     def count(self, names: Iterable[str]) -> Counter[str]:
         """How many claims of some experiments have which outcome."""
         return Counter(self.verdict(name, claim) for name in names for claim in self.suite[name].claims)
 
+    def count_smaller(self, names: Iterable[str]) -> Counter[str]:
+        """Of the claims that count as not tested, how many have which outcome at a smaller scale."""
+        open_claims = [(name, claim) for name in names for claim in self.suite[name].claims]
+        return Counter(self.smaller(*one) for one in open_claims if self.verdict(*one) == NOT_TESTED)
+
 
 def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings:
     """Bring each entry's verdicts to the claims of the suite that they are about: by name, then by source.
 
-    The order is that of the entries, but who leaves a claim undecided for want of runs comes after all others. Of views
-    of one folder those after the first that could judge all of a claim are left out: they show fewer of the same runs.
+    The order is that of the entries, but entries whose scale decides come first, and who leaves a claim undecided for
+    want of runs comes after the others. Of views of one folder those after the first that could judge all of a claim
+    are left out: they show fewer of the same runs.
 
     Raises:
         EvidenceError: an entry judges an experiment that the suite does not have.
@@ -81,18 +103,20 @@ def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings
                 (name, claim)
                 for name in entry.judges
                 for claim in suite[name].claims
-                if judged.name in (claim.name, f"{name}/{claim.name}")
+                if judged.base in (claim.name, f"{name}/{claim.name}")
             ]
             if len(homes) > 1:
                 homes = [(name, claim) for name, claim in homes if claim.source == judged.source]
             if not judged.tested:
                 continue
             found = lines[homes[0][0], homes[0][1].name] if homes else own.setdefault(judged.name, [])
-            before = [line for line in found if line.entry.folder == entry.folder]
+            before = [line for line in found if line.entry.folder == entry.folder and line.judged.tag == judged.tag]
             if all(line.judged.partly for line in before):
-                found.append(Line(entry, judged))
+                wanted = {homes[0][0], f"{homes[0][0]}/{homes[0][1].name}"} if homes else set()
+                decides = not wanted.isdisjoint(entry.decides) and not judged.at_this_scale
+                found.append(Line(entry, judged, decides))
     for found in lines.values():
-        found.sort(key=lambda line: line.judged.partly)
+        found.sort(key=lambda line: (not line.decides, line.judged.partly, bool(line.judged.tag)))
     return Findings(suite, lines, own)
 
 
@@ -110,18 +134,26 @@ def write_claims(findings: Findings, sections: Iterable[str]) -> str:
         "| holds | lies wholly on the claimed side |",
         "| does not hold | lies wholly on the other side |",
         "| inconclusive | reaches to both sides, or there are too few runs |",
-        "| not tested | there are no runs that could test it |",
+        "| not tested | there are no runs at a scale at which the paper's sentence can be judged |",
         "",
-        "Where several folders test a claim, each has a line. The first line counts. It is that of the largest scale, "
-        "except that a folder without all the runs a claim compares comes after those that have them.",
+        "Where one of several comparisons decides a claim, their number is corrected for (Holm); shares have exact "
+        "intervals. Settings are chosen by other runs than those that are compared.",
         "",
-        f"Of {_total(findings)} claims {say_counts(findings.count(findings.suite))}.",
+        "Where several folders test a claim, each has a line, the largest scale first; a folder without all the runs a "
+        "claim compares comes after those that have them. Only verdicts at a scale at which the paper's sentence can "
+        "be judged count. What was found at smaller scales (fewer units, tasks, classes or steps) has a column of its "
+        "own.",
+        "",
+        f"Of {_total(findings)} claims {say_counts(findings.count(findings.suite))}. {_say_smaller(findings)}",
     ]
     for name, experiment in findings.suite.items():
-        pieces += ["", f"## {name}", "", f"{experiment.title}: {say_counts(findings.count([name]))}.", ""]
-        pieces += ["| claim | paper | verdict | scale | what was measured |", "|---|---|---|---|---|"]
+        counts = findings.count([name])
+        pieces += ["", f"## {name}", "", f"{experiment.title}: {say_counts(counts)}.", ""]
+        if counts[NOT_TESTED]:
+            pieces += [f"What is not tested would take {NEEDS[name]}", ""]
+        pieces += HEADING
         for claim in experiment.claims:
-            pieces += _write_rows(claim, findings.lines[name, claim.name], NEEDS[name], headings)
+            pieces += _write_rows(claim, findings.lines[name, claim.name], headings)
         if experiment.unchecked:
             pieces += ["", "Not checked:", ""]
         pieces += [f"- {one.statement} ({one.source}) *{one.reason.rstrip('.')}.*" for one in experiment.unchecked]
@@ -130,27 +162,37 @@ def write_claims(findings: Findings, sections: Iterable[str]) -> str:
         pieces += ["|---|---|---|---|---|"]
     for lines in findings.own.values():
         for line in lines:
-            pieces.append(_row(f"`{line.judged.name}` {line.judged.statement}", line.judged.source, line, headings))
+            named = f"`{line.judged.name}` {line.judged.statement}"
+            pieces.append(_row(named, line.judged.source, [_strong(line.judged.said)], line, headings))
     return "\n".join(pieces) + "\n"
 
 
-def _write_rows(claim: Claim, lines: list[Line], needs: str, headings: set[str]) -> list[str]:
+def _write_rows(claim: Claim, lines: list[Line], headings: set[str]) -> list[str]:
     named = f"`{claim.name}` {claim.statement}"
     if not lines:
-        return [f"| {_cell(named)} | {_cell(claim.source)} | {NOT_TESTED} | | It would take {_cell(needs)} |"]
+        return [f"| {_cell(named)} | {_cell(claim.source)} | {NOT_TESTED} | {NO_RUNS} | | |"]
     rows = []
     for nth, line in enumerate(lines):
         again = "" if line.judged.statement == claim.statement else f"(as: {line.judged.statement})"
-        rest = f"For the rest it would take {needs}" if nth == 0 and line.judged.partly else ""
-        rows.append(_row(named if nth == 0 else "", claim.source if nth == 0 else "", line, headings, again, rest))
+        said = _strong(line.judged.said)
+        verdicts = [said, ""] if line.decides else [NOT_TESTED if nth == 0 else "", said]
+        first = (named, claim.source) if nth == 0 else ("", "")
+        rows.append(_row(*first, verdicts, line, headings, again))
     return rows
 
 
-def _row(claim: str, source: str, line: Line, headings: set[str], again: str = "", rest: str = "") -> str:
+def _row(claim: str, source: str, verdicts: list[str], line: Line, headings: set[str], again: str = "") -> str:
     numbers = _cell(shorten(line.judged.evidence)).replace("; ", "<br>")
-    measured = "<br>".join(filter(None, [_cell(again), numbers, _cell(rest)]))
+    measured = "<br>".join(filter(None, [_cell(again), numbers]))
     scale = _link(line.entry, headings, "results.md")
-    return f"| {_cell(claim)} | {_cell(source)} | {_strong(line.judged.outcome)} | {scale} | {measured} |"
+    return f"| {_cell(claim)} | {_cell(source)} | {' | '.join(verdicts)} | {scale} | {measured} |"
+
+
+def _say_smaller(findings: Findings) -> str:
+    """What smaller scales say of the claims that are not tested, in a sentence."""
+    counts = findings.count_smaller(findings.suite)
+    without = f"; {counts[NO_RUNS]} have no runs at all" if counts[NO_RUNS] else ""
+    return f"Of those not tested, at a smaller scale {say_counts(counts)}{without}."
 
 
 def write_overview(findings: Findings, sections: Iterable[str]) -> str:
@@ -159,36 +201,66 @@ def write_overview(findings: Findings, sections: Iterable[str]) -> str:
     unchecked = sum(len(one.unchecked) for one in findings.suite.values())
     pieces = [
         f"Of the {_total(findings)} claims that the suite makes of the paper's text and figures, "
-        f"{say_counts(findings.count(findings.suite))}. [Every claim](claims.md) has the numbers behind every verdict, "
-        f"and {unchecked} remarks that no results could test.",
+        f"{say_counts(findings.count(findings.suite))}. {_say_smaller(findings)} [Every claim](claims.md) has the "
+        f"numbers behind every verdict, and {unchecked} remarks that no results could test.",
         "",
-        "| experiment | holds | does not hold | inconclusive | not tested |",
-        "|---|---|---|---|---|",
+        "A verdict counts at a scale at which the paper's sentence can be judged. What smaller scales say stands "
+        "beside it and does not count.",
+        "",
+        "| experiment | holds | does not hold | inconclusive | not tested | of these, at a smaller scale: holds | does "
+        "not hold | inconclusive | no runs |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, experiment in findings.suite.items():
-        counts = findings.count([name])
-        numbers = " | ".join(str(counts[outcome]) for outcome in COUNTED)
-        pieces.append(f"| [`{name}`](claims.md#{name}): {_cell(experiment.title)} | {numbers} |")
+        counts, smaller = findings.count([name]), findings.count_smaller([name])
+        numbers = [counts[outcome] for outcome in COUNTED]
+        numbers += [smaller[outcome] for outcome in (*Outcome, NO_RUNS)]
+        cells = " | ".join(map(str, numbers))
+        pieces.append(f"| [`{name}`](claims.md#{name}): {_cell(experiment.title)} | {cells} |")
+    pieces += ["", *_write_settings(findings)]
     for name, experiment in findings.suite.items():
         pieces += ["", f"<details><summary><code>{name}</code>: {experiment.title}</summary>", ""]
-        pieces += ["| claim | verdict | tested at |", "|---|---|---|"]
+        pieces += ["| claim | verdict | at a smaller scale | tested at |", "|---|---|---|---|"]
         for claim in experiment.claims:
             lines = findings.lines[name, claim.name]
-            verdict = findings.verdict(name, claim)
             where = _link(lines[0].entry, headings, "") if lines else f"[what it would take](claims.md#{name})"
-            others = [one for one in lines[1:] if one.judged.outcome != verdict and not one.judged.partly]
-            beside = "".join(f"; {one.judged.outcome} at {_link(one.entry, headings, '')}" for one in others)
+            said = [lines[0].judged.said] if lines else []
+            others = [one for one in lines[1:] if one.judged.said not in said and not one.judged.partly]
+            beside = "".join(f"; {_say_beside(one)} {_link(one.entry, headings, '')}" for one in others)
             stated = _cell(f"{lines[0].judged.statement if lines else claim.statement} ({claim.source})")
-            pieces.append(f"| {stated} | {_strong(verdict)} | {where}{beside} |")
+            verdict = _strong(findings.verdict(name, claim))
+            pieces.append(f"| {stated} | {verdict} | {_strong(findings.smaller(name, claim))} | {where}{beside} |")
         pieces += ["", "</details>"]
     return "\n".join(pieces)
+
+
+def _say_beside(line: Line) -> str:
+    return f"{line.judged.said}{f' ({line.judged.tag})' if line.judged.tag else ''} at"
+
+
+def _write_settings(findings: Findings) -> list[str]:
+    """How often claims hold with each of several settings, of the folders that judge claims with more than one."""
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    for (name, _), lines in findings.lines.items():
+        for line in lines:
+            counts.setdefault((name, line.entry.name, line.judged.tag), Counter())[line.judged.said] += 1
+    tagged = {(name, folder) for name, folder, tag in counts if tag}
+    rows = [
+        f"| `{name}` on `{folder}` | {SETTINGS_OF[tag]} | {' | '.join(str(found[outcome]) for outcome in Outcome)} |"
+        for (name, folder, tag), found in counts.items()
+        if (name, folder) in tagged
+    ]
+    if not rows:
+        return []
+    heading = ["| claims of | settings | holds | does not hold | inconclusive |", "|---|---|---|---|---|"]
+    return ["Two settings of the same runs, both published:", "", *heading, *rows]
 
 
 def write_verdicts(findings: Findings, name: str) -> str:
     """The verdicts of one entry, for its section; of a further view of a folder those that the views before it lack."""
     lines = [line for found in (*findings.lines.values(), *findings.own.values()) for line in found]
     rows = [
-        f"| {_cell(one.statement)} ({_cell(one.source)}) | {_strong(one.outcome)} | "
+        f"| {_cell(one.statement)} ({_cell(one.source)}) | {_strong(one.said)} | "
         f"{_cell(shorten(one.evidence)).replace('; ', '<br>')} |"
         for one in (line.judged for line in lines if line.entry.name == name)
     ]

@@ -32,7 +32,8 @@ class Judged:
     """A claim as a folder's experiment words it, with its verdict.
 
     `tested` is False where the runs cannot speak to it: they are not of the scale that it is about, or have nothing of
-    what it compares. `partly` is True where it is undecided and some of what it compares has no runs.
+    what it compares. `partly` is True where it is undecided and some of what it compares has no runs. `at_this_scale`
+    is what the numbers say of a claim about the paper's own numbers, which these runs cannot judge.
     """
 
     name: str
@@ -42,6 +43,22 @@ class Judged:
     evidence: str
     tested: bool
     partly: bool = False
+    at_this_scale: str = ""
+
+    @property
+    def said(self) -> str:
+        """What the numbers say at the scale of the runs."""
+        return self.at_this_scale or self.outcome
+
+    @property
+    def base(self) -> str:
+        """The name without a tag."""
+        return self.name.partition("@")[0]
+
+    @property
+    def tag(self) -> str:
+        """Which of several settings it is about, where a folder judges a claim more than once."""
+        return self.name.partition("@")[2]
 
 
 @dataclass(frozen=True)
@@ -83,8 +100,11 @@ def summarise(results: Results, command: str, so_far: bool = False, tasks: int |
 
 def _record(claim: Claim, verdict: Verdict) -> Judged:
     tested = verdict.coverage is not Coverage.NOTHING
-    partly = verdict.coverage is Coverage.PART and verdict.outcome is Outcome.INCONCLUSIVE
-    return Judged(claim.name, claim.statement, claim.source, str(verdict.outcome), verdict.evidence, tested, partly)
+    said = verdict.at_this_scale or verdict.outcome
+    partly = verdict.coverage is Coverage.PART and said is Outcome.INCONCLUSIVE
+    here = str(verdict.at_this_scale or "")
+    words = (claim.name, claim.statement, claim.source)
+    return Judged(*words, str(verdict.outcome), verdict.evidence, tested, partly, here)
 
 
 def write_summary(path: Path, summary: Summary) -> None:

@@ -1,50 +1,47 @@
 """Claim: a sentence of the paper, where it stands, and the check of it on a table of results.
 
-One vocabulary for comparisons: `above`, `below`, `near`, `differs`, `agrees` and `below_share` give a verdict on values
-of runs; `all_of`, `any_of`, `most_of` and `for_each` join verdicts. Values are series indexed by seed (`statistics`,
-`trends`), so that what saw the same stream is compared in pairs.
+One vocabulary for comparisons: `above`, `below`, `near`, `differs`, `agrees`, `below_share` and `above_share` give a
+verdict on values of runs; `all_of`, `any_of`, `most_of` and `for_each` (`verdict`) join verdicts. Values are series
+indexed by seed (`statistics`, `trends`), so that what saw the same stream is compared in pairs.
 """
 
 from __future__ import annotations
 
-import enum
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from neoteny.report.statistics import Estimate, estimate, paired
+from neoteny.report.verdict import Coverage, Outcome, Verdict, all_of, any_of, combine, for_each, most_of
+
+__all__ = [
+    "Check",
+    "Claim",
+    "Claims",
+    "Coverage",
+    "Outcome",
+    "Unchecked",
+    "Verdict",
+    "above",
+    "above_share",
+    "agrees",
+    "all_of",
+    "any_of",
+    "below",
+    "below_share",
+    "combine",
+    "differs",
+    "for_each",
+    "most_of",
+    "near",
+]
 
 FEWEST_RUNS = 3
 """With fewer runs an interval says nothing."""
-
-
-class Outcome(enum.StrEnum):
-    """What the numbers say."""
-
-    HOLDS = "holds"
-    FAILS = "does not hold"
-    INCONCLUSIVE = "inconclusive"
-
-
-class Coverage(enum.Enum):
-    """Share of a claim's comparisons that have enough runs; too few runs count as PART."""
-
-    WHOLE = "all of it"
-    PART = "some of it"
-    NOTHING = "none of it"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """An outcome with the numbers behind it, and how much of what was compared has runs."""
-
-    outcome: Outcome
-    evidence: str
-    coverage: Coverage = Coverage.WHOLE
 
 
 Check = Callable[..., Verdict]
@@ -143,8 +140,15 @@ def above(
     return _place(difference, threshold, math.inf, f"above {threshold:g}", what)
 
 
-def below(first: Values, second: pd.Series | float = 0.0, what: str = "", margin: float = 0.0) -> Verdict:
-    """Whether the first is below the second; or, with a margin, no more than that above it."""
+def below(
+    first: Values, second: pd.Series | float = 0.0, what: str = "", margin: float = 0.0, divergence_loses: bool = False
+) -> Verdict:
+    """Whether the first is below the second; or, with a margin, no more than that above it.
+
+    With `divergence_loses`, values with a diverged run are above values without one.
+    """
+    if divergence_loses and (verdict := _find_diverged(first, second, what)):
+        return verdict
     difference, threshold = _subtract(first, second, margin)
     return _place(difference, -math.inf, threshold, f"below {threshold:g}", what)
 
@@ -164,7 +168,16 @@ def near(value: Values, target: float, tolerance: float, what: str = "") -> Verd
 
 def below_share(part: pd.Series, whole: pd.Series, share: float, what: str) -> Verdict:
     """Whether part is below a share of whole, in pairs; inconclusive while whole itself may be zero or less."""
-    verdict = below(part, share * whole, f"{what}, less {share:g} of {estimate(whole)}")
+    return _share(below, part, whole, share, what)
+
+
+def above_share(part: pd.Series, whole: pd.Series, share: float, what: str) -> Verdict:
+    """Whether part is above a share of whole, in pairs; inconclusive while whole itself may be zero or less."""
+    return _share(above, part, whole, share, what)
+
+
+def _share(compare: Callable[..., Verdict], part: pd.Series, whole: pd.Series, share: float, what: str) -> Verdict:
+    verdict = compare(part, share * whole, f"{what}, less {share:g} of {estimate(whole)}")
     if above(whole).outcome is Outcome.HOLDS:
         return verdict
     evidence = f"{what}: {estimate(part)}, but what it is compared with: {estimate(whole)}"
@@ -181,17 +194,20 @@ def differs(first: pd.Series, second: pd.Series, tolerance: float, what: str) ->
         return Verdict(Outcome.INCONCLUSIVE, evidence, Coverage.PART)
     if math.isnan(difference.mean):
         return Verdict(Outcome.INCONCLUSIVE, evidence)
+    outside = min(difference.p_above(tolerance), difference.p_below(-tolerance))
+    inside = max(difference.p_below(tolerance), difference.p_above(-tolerance))
     if difference.low > tolerance or difference.high < -tolerance:
-        return Verdict(Outcome.HOLDS, evidence)
-    inside = -tolerance <= difference.low and difference.high <= tolerance
-    return Verdict(Outcome.FAILS if inside else Outcome.INCONCLUSIVE, evidence)
+        return Verdict(Outcome.HOLDS, evidence, p_holds=outside, p_fails=inside)
+    within = -tolerance <= difference.low and difference.high <= tolerance
+    return Verdict(Outcome.FAILS if within else Outcome.INCONCLUSIVE, evidence, p_holds=outside, p_fails=inside)
 
 
 def agrees(first: pd.Series, second: pd.Series, tolerance: float, what: str) -> Verdict:
     """Whether two values differ by no more than a tolerance: the opposite of `differs`."""
     opposite = {Outcome.HOLDS: Outcome.FAILS, Outcome.FAILS: Outcome.HOLDS}
     verdict = differs(first, second, tolerance, what)
-    return replace(verdict, outcome=opposite.get(verdict.outcome, verdict.outcome))
+    outcome = opposite.get(verdict.outcome, verdict.outcome)
+    return replace(verdict, outcome=outcome, p_holds=verdict.p_fails, p_fails=verdict.p_holds)
 
 
 def _estimate(values: Values) -> Estimate:
@@ -228,46 +244,12 @@ def _place(value: Estimate, least: float, most: float, expected: str, what: str)
         return Verdict(Outcome.INCONCLUSIVE, f"{subject}some of {value.runs} runs diverged, expected {expected}")
     if value.runs < FEWEST_RUNS:
         return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; fewer than {FEWEST_RUNS} runs say nothing", Coverage.PART)
+    p_values = {
+        "p_holds": max(value.p_above(least), value.p_below(most)),
+        "p_fails": min(value.p_below(least), value.p_above(most)),
+    }
     if least < value.low and value.high < most:
-        return Verdict(Outcome.HOLDS, evidence)
+        return Verdict(Outcome.HOLDS, evidence, **p_values)
     if value.high < least or value.low > most:
-        return Verdict(Outcome.FAILS, evidence)
-    return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; the interval crosses that bound")
-
-
-def all_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """Holds if all hold, fails if one fails."""
-    outcomes = [verdict.outcome for verdict in verdicts]
-    if not outcomes or (Outcome.FAILS not in outcomes and Outcome.INCONCLUSIVE in outcomes):
-        return combine(Outcome.INCONCLUSIVE, verdicts)
-    return combine(Outcome.FAILS if Outcome.FAILS in outcomes else Outcome.HOLDS, verdicts)
-
-
-def any_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """Holds if one holds, fails if all fail."""
-    outcomes = [verdict.outcome for verdict in verdicts]
-    if not outcomes or (Outcome.HOLDS not in outcomes and Outcome.INCONCLUSIVE in outcomes):
-        return combine(Outcome.INCONCLUSIVE, verdicts)
-    return combine(Outcome.HOLDS if Outcome.HOLDS in outcomes else Outcome.FAILS, verdicts)
-
-
-def most_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """Holds if more than half hold, fails if half or more fail."""
-    outcomes = [verdict.outcome for verdict in verdicts]
-    if outcomes and 2 * outcomes.count(Outcome.HOLDS) > len(outcomes):
-        return combine(Outcome.HOLDS, verdicts)
-    if outcomes and 2 * outcomes.count(Outcome.FAILS) >= len(outcomes):
-        return combine(Outcome.FAILS, verdicts)
-    return combine(Outcome.INCONCLUSIVE, verdicts)
-
-
-def for_each(values: Iterable[object], verdict_of: Callable[..., Verdict]) -> Verdict:
-    """Holds if it holds for each value."""
-    return all_of([verdict_of(value) for value in values])
-
-
-def combine(outcome: Outcome, verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict of this outcome with the evidence of several."""
-    coverages = {verdict.coverage for verdict in verdicts} or {Coverage.NOTHING}
-    coverage = coverages.pop() if len(coverages) == 1 else Coverage.PART
-    return Verdict(outcome, "; ".join(verdict.evidence for verdict in verdicts) or "not in these results", coverage)
+        return Verdict(Outcome.FAILS, evidence, **p_values)
+    return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; the interval crosses that bound", **p_values)

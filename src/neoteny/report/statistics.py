@@ -39,6 +39,67 @@ class Estimate:
             return f"diverged ({self.runs} runs)"
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}] ({self.runs} runs)"
 
+    def p_above(self, bound: float) -> float:
+        """The p-value of being above a bound (one-sided, Student's t); 1 where nothing can be said."""
+        from scipy.stats import t
+
+        if self.runs < 2 or math.isnan(self.mean):
+            return 1.0
+        if math.isinf(bound):
+            return 0.0 if bound < 0 else 1.0
+        spread = self.spread
+        if math.isnan(spread):
+            spread = (self.high - self.low) / (2 * float(t.ppf(0.975, self.runs - 1)))
+        if spread == 0:
+            return 0.0 if self.mean > bound else 1.0
+        return float(t.sf((self.mean - bound) / spread, self.runs - 1))
+
+    def p_below(self, bound: float) -> float:
+        """The p-value of being below a bound; as `p_above`."""
+        return Estimate(-self.mean, -self.high, -self.low, self.runs, self.spread).p_above(-bound)
+
+
+@dataclass(frozen=True)
+class Share(Estimate):
+    """A share of runs with its exact interval (Clopper and Pearson); `successes` of `runs` count."""
+
+    successes: int = 0
+
+    def p_above(self, bound: float) -> float:
+        """The p-value of being above a bound (one-sided, binomial)."""
+        from scipy.stats import binom
+
+        if not 0 <= bound <= 1:
+            return 0.0 if bound < 0 else 1.0
+        return float(binom.sf(self.successes - 1, self.runs, bound)) if self.runs else 1.0
+
+    def p_below(self, bound: float) -> float:
+        """The p-value of being below a bound; as `p_above`."""
+        from scipy.stats import binom
+
+        if not 0 <= bound <= 1:
+            return 0.0 if bound > 1 else 1.0
+        return float(binom.cdf(self.successes, self.runs, bound)) if self.runs else 1.0
+
+
+def estimate_share(counts: Sequence[bool] | np.ndarray | pd.Series, level: float = 0.95) -> Share:
+    """The share of runs that count, with its exact interval.
+
+    Example:
+        >>> print(estimate_share([True] * 5))
+        1 [0.4782, 1] (5 runs)
+    """
+    from scipy.stats import beta
+
+    array = np.asarray(counts, dtype=bool)
+    runs, successes = len(array), int(array.sum())
+    if not runs:
+        return Share(math.nan, math.nan, math.nan, 0)
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, successes, runs - successes + 1)) if successes else 0.0
+    high = float(beta.ppf(1 - tail, successes + 1, runs - successes)) if successes < runs else 1.0
+    return Share(successes / runs, low, high, runs, successes=successes)
+
 
 def say_count(number: int, what: str) -> str:
     """A number of things.

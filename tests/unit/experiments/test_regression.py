@@ -89,7 +89,7 @@ def test_the_figure_of_activations_has_the_papers_panels_and_bins() -> None:
     assert list(charts[0].series[0].x[:2]) == [40_000, 80_000]
     assert len(charts[0].series[0].x) == 7
     assert "40,000 examples" in charts[0].caption
-    assert "6 runs" in charts[0].caption
+    assert "8 runs" in charts[0].caption
 
 
 def test_the_figure_of_methods_shows_each_at_its_best_setting() -> None:

@@ -50,31 +50,64 @@ def accuracy(method: str, level: float, **details: float) -> Curve:
 def test_reused_names_are_those_of_the_suite_and_unique(experiment) -> None:
     names = [claim.name for claim in experiment.claims]
     assert len(set(names)) == len(names)
-    for lender, _, name in (name.partition("/") for name in names if "/" in name):
+    for lender, _, name in (name.partition("@")[0].partition("/") for name in names if "/" in name):
         assert name in [claim.name for claim in load(lender).claims]
 
 
 def test_hundred_units_judges_or_sets_aside_every_claim_of_three_experiments() -> None:
     lent = [claim for name in ("mnist-step-size", "mnist-methods", "mnist-sensitivity") for claim in load(name).claims]
-    assert len(HUNDRED.claims) + len(HUNDRED.unchecked) == len(lent)
-    assert {each.statement for each in (*HUNDRED.claims, *HUNDRED.unchecked)} == {each.statement for each in lent}
+    first = [claim for claim in HUNDRED.claims if "@" not in claim.name]
+    assert len(first) + len(HUNDRED.unchecked) == len(lent)
+    assert {each.statement for each in (*first, *HUNDRED.unchecked)} == {each.statement for each in lent}
+    again = {claim.name.removesuffix("@retuned") for claim in HUNDRED.claims if claim.name.endswith("@retuned")}
+    assert again == {claim.name for claim in first if claim.name.startswith("mnist-methods/")}
 
 
 @pytest.mark.parametrize("lender", ["mnist-step-size", "mnist-methods", "mnist-sensitivity"])
 def test_a_world_in_which_the_suites_claims_hold_is_one_in_which_the_reused_hold(lender: str) -> None:
-    """Also those limited to the paper's scale, with any name of the folder's scale."""
+    """With any name of the folder's scale; those limited to the paper's scale stay open."""
     world, cases = WORLDS[lender]
     outcomes = judge(HUNDRED, world.frame(noise=QUIET, scale="laptop"), lender)
-    plain = [name for name, case in cases.items() if not case.holds and case.tasks == 40]
+    limited = {claim.name for claim in load(lender).claims if claim.scale == "paper"}
+    guarded = [outcomes[f"{lender}/{name}"] for name in limited if f"{lender}/{name}" in outcomes]
+    assert set(guarded) <= {Outcome.INCONCLUSIVE}
+    plain = [name for name, case in cases.items() if not case.holds and case.tasks == 40 and name not in limited]
     decided = [outcomes[f"{lender}/{name}"] for name in plain if f"{lender}/{name}" in outcomes]
-    assert len(decided) > 10
+    assert len(decided) >= 9
     assert set(decided) == {Outcome.HOLDS}
 
 
 def test_a_reused_claim_fails_where_the_suites_fails() -> None:
     world, cases = WORLDS["mnist-methods"]
     frame = world.frame(cases["cbp-best"].fails, noise=QUIET, scale="laptop")
-    assert judge(HUNDRED, frame, "mnist-methods/cbp-best") == {"mnist-methods/cbp-best": Outcome.FAILS}
+    names = ("mnist-methods/cbp-best", "mnist-methods/cbp-best@retuned")
+    assert judge(HUNDRED, frame, "mnist-methods/cbp-best") == dict.fromkeys(names, Outcome.FAILS)
+
+
+def test_a_claim_on_the_papers_numbers_stays_open_on_a_narrow_network_and_says_what_was_found() -> None:
+    world, cases = WORLDS["mnist-step-size"]
+    (claim,) = (claim for claim in HUNDRED.claims if claim.name == "mnist-step-size/middle-step-size-best")
+    for change, found in (({}, Outcome.HOLDS), (cases["middle-step-size-best"].fails, Outcome.FAILS)):
+        verdict = claim.evaluate(world.frame(change, noise=QUIET, scale="paper"))
+        assert (verdict.outcome, verdict.at_this_scale) == (Outcome.INCONCLUSIVE, found)
+        assert verdict.evidence.startswith(f"needs the paper's scale; at this one: {found}: mean accuracy")
+
+
+def test_l2_is_judged_at_the_papers_strength_and_at_its_best() -> None:
+    curves = [
+        accuracy("L2", 0.90, l2=1e-4),
+        accuracy("L2", 0.95, l2=1e-3),
+        accuracy("S&P", 0.91, l2=1e-4, noise_std=1e-5),
+        accuracy("S&P", 0.94, l2=1e-3, noise_std=1e-5),
+        accuracy("CBP", 0.93, replacement_rate=1e-4),
+        *(Curve(name, {"step_size": 0.003}, {"accuracy": 0.80}) for name in ("BP", "Online norm", "Adam")),
+        accuracy("Dropout", 0.80, dropout=0.1),
+    ]
+    frame = make_frame(curves, runs=4, tasks=20, noise={"accuracy": 0.001}, scale="laptop")
+    assert judge(HUNDRED, frame, "mnist-methods/cbp-best") == {
+        "mnist-methods/cbp-best": Outcome.HOLDS,
+        "mnist-methods/cbp-best@retuned": Outcome.FAILS,
+    }
 
 
 def test_methods_are_compared_at_their_best_settings_but_bp_and_dropout_at_the_papers() -> None:
@@ -181,7 +214,10 @@ def test_the_stand_in_runs_all_that_its_claims_look_for() -> None:
     frame = replace(STAND_IN, tasks=sweep.problem.tasks).frame(runs=sweep.runs)
     for claim in experiment.claims:
         verdict = claim.evaluate(frame)
-        assert verdict.outcome is Outcome.HOLDS, f"{claim.name}: {verdict.evidence}"
+        if claim.name == "imagenet-bp/step-size-0.1-diverges":  # five of five runs may be a share of 0.48
+            assert verdict.at_this_scale is Outcome.INCONCLUSIVE
+            continue
+        assert (verdict.at_this_scale or verdict.outcome) is Outcome.HOLDS, f"{claim.name}: {verdict.evidence}"
     first, whole, methods = experiment.figure(frame)
     assert 16 <= len(whole.series[0].x) <= 32
     for chart in (first, whole, methods):

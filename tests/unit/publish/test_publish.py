@@ -96,13 +96,14 @@ def test_every_claim_of_the_suite_has_a_verdict_or_says_what_it_would_take() -> 
         experiment = experiments.load(name)
         for claim in experiment.claims:
             (row,) = re.findall(rf"^\| `{re.escape(claim.name)}` .*\|$", section, re.M)
-            _, stated, source, verdict, scale, measured, _ = re.split(r"(?<!\\)\|", row)
+            _, stated, source, verdict, smaller, scale, measured, _ = re.split(r"(?<!\\)\|", row)
             assert stated.strip().endswith(claim.statement.replace("|", "\\|"))
             assert source.strip() == claim.source
             assert verdict.strip() in words
             if verdict.strip() == "not tested":
-                assert NEEDS[name] in measured
-            else:
+                assert NEEDS[name] in section
+                assert smaller.strip() in {"no runs", *words}
+            if smaller.strip() != "no runs":
                 assert scale.strip()
                 assert re.search(r"\d", measured), f"{name}, {claim.name}: a verdict without a number"
             shown = re.escape(claim.statement.replace("|", "\\|"))  # with what differs in the runs behind it
@@ -260,8 +261,10 @@ def test_mistakes_name_what_was_meant(root: Path, capsys: pytest.CaptureFixture[
 def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it() -> None:
     """Two folders on one claim: in the order of the entries; one that cannot speak to a claim is passed over."""
     claim = experiments.load("mnist-methods").claims[0]
+    judges = ("mnist-methods",)
     mine = [
-        dataclasses.replace(ENTRIES[0], name=name, folder=name, judges=("mnist-methods",), scale=name) for name in "abc"
+        dataclasses.replace(ENTRIES[0], name=name, folder=name, judges=judges, scale=name, decides=judges)
+        for name in "abc"
     ]
     judged = Judged(claim.name, claim.statement, claim.source, "holds", "x: 1 [0.5, 2] (8 runs)", True)
     verdicts = {
@@ -275,7 +278,7 @@ def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it() -> None:
     assert findings.verdict("mnist-methods", claim) == "holds"
     assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b", "c"]
     (row,) = [line for line in write_overview(findings, []).splitlines() if claim.statement in line]
-    assert row.endswith("| **holds** | b; does not hold at c |")
+    assert row.endswith("| **holds** | no runs | b; does not hold at c |")
     assert findings.own == {}
     verdicts["b"] = dataclasses.replace(judged, outcome="inconclusive", partly=True)
     findings = find(mine, summaries | {"b": dataclasses.replace(empty, verdicts=(verdicts["b"],))})
@@ -285,6 +288,42 @@ def test_the_larger_scale_counts_and_other_verdicts_stand_beside_it() -> None:
     findings = find(mine, summaries)
     assert [line.entry.name for line in findings.lines["mnist-methods", claim.name]] == ["b"]
     assert [claim.statement in write_verdicts(findings, name) for name in "abc"] == [False, True, False]
+
+
+def test_a_smaller_scale_has_a_column_of_its_own_and_does_not_count() -> None:
+    claim = experiments.load("mnist-methods").claims[0]
+    entry = dataclasses.replace(ENTRIES[0], name="narrow", folder="narrow", judges=("mnist-methods",), scale="narrow")
+    judged = Judged(claim.name, claim.statement, claim.source, "does not hold", "x: -1 [-2, -0.5] (8 runs)", True)
+    again = dataclasses.replace(judged, name=f"mnist-methods/{claim.name}@retuned", outcome="holds")
+    summary = Summary("", "", "", 0, 0, (judged, again), ())
+    for decides, verdict, smaller in (
+        ((), "not tested", "does not hold"),
+        (("mnist-methods",), "does not hold", "no runs"),
+        ((f"mnist-methods/{claim.name}",), "does not hold", "no runs"),
+        (("mnist-methods/another",), "not tested", "does not hold"),
+    ):
+        findings = find([dataclasses.replace(entry, decides=decides)], {"narrow": summary})
+        assert findings.verdict("mnist-methods", claim) == verdict
+        assert findings.smaller("mnist-methods", claim) == smaller
+        assert [line.judged.tag for line in findings.lines["mnist-methods", claim.name]] == ["", "retuned"]
+        text = write_overview(findings, [])
+        assert (
+            "| `mnist-methods` on `narrow` | L2 and shrink and perturb with the paper's best strength, 1e-4 | 0 |"
+            in text
+        )
+    guarded = dataclasses.replace(judged, outcome="inconclusive", at_this_scale="does not hold")
+    findings = find(
+        [dataclasses.replace(entry, decides=("mnist-methods",))],
+        {"narrow": dataclasses.replace(summary, verdicts=(guarded,))},
+    )
+    assert findings.verdict("mnist-methods", claim) == "not tested"
+    assert findings.smaller("mnist-methods", claim) == "does not hold"
+
+
+def test_the_papers_network_outranks_a_narrower_one() -> None:
+    names = [entry.name for entry in ENTRIES]
+    assert names.index("two-thousand-units") < names.index("hundred-units")
+    assert all(entry.decides == () for entry in ENTRIES if "hundred-units" in entry.name or "laptop" in entry.name)
 
 
 def test_what_a_verdict_lacks_runs_for_is_said() -> None:

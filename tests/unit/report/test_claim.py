@@ -18,6 +18,7 @@ from neoteny.report.claim import (
     Outcome,
     Verdict,
     above,
+    above_share,
     agrees,
     all_of,
     any_of,
@@ -28,6 +29,7 @@ from neoteny.report.claim import (
     near,
 )
 from neoteny.report.statistics import Estimate, estimate, per_run, select
+from neoteny.report.verdict import holm
 from support.frames import make_frame
 
 HOLDS, FAILS, OPEN = Outcome.HOLDS, Outcome.FAILS, Outcome.INCONCLUSIVE
@@ -223,3 +225,41 @@ def test_most_of_needs_more_than_half() -> None:
     assert most_of([holds, fails]).outcome is Outcome.FAILS
     assert most_of([holds, unclear, fails]).outcome is Outcome.INCONCLUSIVE
     assert most_of([]).outcome is Outcome.INCONCLUSIVE
+
+
+def test_one_failing_part_of_many_refutes_a_claim_only_after_correction() -> None:
+    """Of k comparisons the smallest p-value must be below 0.025 / k; where all must agree nothing is corrected."""
+    sure, weak = Estimate(1.0, 0.5, 1.5, 10), Estimate(-0.5, -0.99, -0.01, 10)  # p of the second: about 0.02
+    assert 0.015 < weak.p_below(0.0) < 0.025
+    assert all_of([above(weak)]).outcome is Outcome.FAILS
+    verdict = all_of([above(sure), above(weak)])
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.evidence.endswith("corrected for 2 comparisons (Holm) none of them fails")
+    assert any_of([below(sure), below(weak)]).outcome is Outcome.INCONCLUSIVE
+    assert all_of([below(weak), below(weak)]).outcome is Outcome.HOLDS
+    assert any_of([above(weak), above(weak)]).outcome is Outcome.FAILS
+    assert most_of([below(weak), below(weak), below(sure)]).outcome is Outcome.INCONCLUSIVE
+    strong = Estimate(-1.0, -1.2, -0.8, 10)
+    assert most_of([below(strong), below(strong), below(sure)]).outcome is Outcome.HOLDS
+    missing = above(Estimate(np.nan, np.nan, np.nan, 0))
+    assert all_of([above(weak), missing, missing]).outcome is Outcome.FAILS  # one comparison was made
+
+
+def test_holm_by_hand() -> None:
+    """p = 0.01, 0.02, 0.03 and 0.04: times 4, 3, 2 and 1, none smaller than the one before."""
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([]) == []
+
+
+def test_a_diverged_side_is_above_where_less_is_better() -> None:
+    whole, broken = pd.Series([1.0, 1.1, 0.9, 1.0]), pd.Series([1.0, np.nan, 1.0, 1.0])
+    assert below(whole, broken, divergence_loses=True).outcome is Outcome.HOLDS
+    assert below(broken, whole, divergence_loses=True).outcome is Outcome.FAILS
+    assert below(broken, broken, divergence_loses=True).outcome is Outcome.INCONCLUSIVE
+
+
+def test_above_share_is_the_other_side_of_below_share() -> None:
+    whole = pd.Series([1.0, 1.1, 0.9, 1.0])
+    for part, outcome in ((0.3 * whole, Outcome.HOLDS), (0.05 * whole, Outcome.FAILS)):
+        assert above_share(part, whole, 0.1, "x").outcome is outcome
+        assert below_share(part, whole, 0.1, "x").outcome is not outcome

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neoteny.report.statistics import best_setting, curve, estimate, paired, per_run, select
+from neoteny.report.statistics import best_setting, curve, estimate, estimate_share, paired, per_run, select
 from support.frames import Curve, make_frame
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
@@ -278,3 +278,25 @@ def test_noise_of_made_up_frames_is_shared_by_the_runs_of_a_seed() -> None:
     first, second = (per_run(select(frame, "error", method=method)) for method in ("BP", "CBP"))
     assert np.corrcoef(first, second)[0, 1] > 0.8
     assert paired(first, second).spread < 0.5 * estimate(first).spread
+
+
+@pytest.mark.parametrize(
+    ("successes", "runs", "low", "high"),
+    [(5, 5, 0.4782, 1.0), (0, 5, 0.0, 0.5218), (1, 10, 0.0025, 0.4450), (8, 10, 0.4439, 0.9748)],
+)
+def test_the_interval_of_a_share_is_exact(successes: int, runs: int, low: float, high: float) -> None:
+    """Clopper and Pearson's tables."""
+    share = estimate_share([True] * successes + [False] * (runs - successes))
+    assert (share.mean, share.runs) == (successes / runs, runs)
+    assert (share.low, share.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@pytest.mark.parametrize("bound", [0.1, 0.4782, 0.5, 0.9])
+def test_p_values_and_intervals_decide_alike(bound: float) -> None:
+    rng = np.random.default_rng(3)
+    for value in (estimate(rng.normal(0.5, 0.3, 6)), estimate_share(rng.random(6) < 0.6)):
+        assert (value.p_above(bound) < 0.025) == (value.low > bound)
+        assert (value.p_below(bound) < 0.025) == (value.high < bound)
+    assert estimate([1.0, 1.0, 1.0]).p_above(0.5) == 0.0
+    assert estimate([1.0, 1.0, 1.0]).p_above(1.0) == 1.0
+    assert estimate([]).p_above(0.0) == estimate_share([]).p_below(0.5) == 1.0

@@ -12,6 +12,8 @@ from neoteny.report.statistics import estimate
 from neoteny.report.trends import (
     Trend,
     average,
+    best_by_others,
+    best_of,
     early_and_late,
     fall,
     find_drops,
@@ -99,7 +101,7 @@ def test_spread_over_settings_is_the_standard_deviation_of_their_means() -> None
     rows = World(
         "error", [("CBP", {"replacement_rate": rate}, (rate,)) for rate in (1.0, 2.0, 3.0)], 4, 0.0, 0.0
     ).frame()
-    assert spread_over_settings(rows).tolist() == [1.0] * 6
+    assert spread_over_settings(rows).tolist() == [1.0] * 8
     assert spread_over_settings(rows[rows["setting"] == rows["setting"].iloc[0]]).empty
 
 
@@ -141,3 +143,24 @@ def test_drops_are_from_the_end_of_a_task_to_the_beginning_of_the_next() -> None
     diverged = rows.assign(value=rows["value"].where((rows["seed"] == 0) | (rows["task"] < 9)))
     assert find_drops(diverged, 4).isna().to_dict() == {0: False, 1: False}  # the first point after it was reached
     assert find_drops(diverged.assign(value=diverged["value"].where(rows["task"] < 8)), 4).isna().all()
+
+
+def test_a_setting_is_chosen_by_other_runs_than_those_that_it_is_judged_on() -> None:
+    """Of settings that do not differ, the best by the same runs looks better than it is."""
+    settings = [("L2", {"l2": strength}, (0.5,)) for strength in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)]
+    chosen, crossed = [], []
+    for seed in range(40):
+        rows = World("error", settings, 2, 0.1, 0.1).frame(runs=4, seed=seed)
+        chosen.append(best_of(rows, "error", higher_is_better=False)["value"].mean())
+        crossed.append(best_of(rows, "error", higher_is_better=False, by_others=True)["value"].mean())
+        assert best_by_others(rows, "error", False)["seed"].nunique() == 4
+    spread = np.std(crossed) / np.sqrt(40)
+    assert np.mean(chosen) < 0.5 - 3 * spread
+    assert abs(np.mean(crossed) - 0.5) < 3 * spread
+
+
+def test_one_run_or_a_clear_winner_is_chosen_as_before() -> None:
+    rows = World("error", [("L2", {"l2": value}, (value,)) for value in (1.0, 2.0)], 2, 0.0, 0.0).frame(runs=5)
+    assert best_by_others(rows, "error", False)["setting"].unique().tolist() == ["L2 (l2=1)"]
+    assert best_by_others(rows[rows["seed"] == 0], "error", True)["setting"].unique().tolist() == ["L2 (l2=2)"]
+    assert best_by_others(rows.iloc[:0], "error", True).empty

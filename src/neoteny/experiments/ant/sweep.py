@@ -20,7 +20,7 @@ from neoteny.experiments.scales import assume, not_checked, pick
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claims, Verdict, for_each
 from neoteny.report.statistics import best_setting, curve_over_values, level_under, select
-from neoteny.report.trends import Line, count_runs
+from neoteny.report.trends import Line, best_by_others, count_runs
 from neoteny.suite.sweep import Setting, Sweep
 
 LAPTOP_TASKS = 5
@@ -57,14 +57,17 @@ def _settings(scale: str) -> Iterator[Setting]:
         yield make_setting(scale, pair=pair)
 
 
-def choose_best(frame: pd.DataFrame, method: str) -> pd.DataFrame:
-    """All rows of a method's best setting; for shrink and perturb, at the weight decay that is best for L2."""
+def choose_best(frame: pd.DataFrame, method: str, by_others: bool = False) -> pd.DataFrame:
+    """All rows of a method's best setting; for shrink and perturb, at the weight decay that is best for L2.
+
+    `by_others` as of `best_of`.
+    """
     mine = frame[frame["method"] == method]
     decayed = frame[frame["method"] == "PPO+L2"]
     if method == "PPO+S&P" and len(mine) and len(decayed):
         decay = best_setting(decayed, "return", higher_is_better=True)["l2"]
         mine = mine[mine["l2"] == decay.iloc[0]] if len(decay) else mine
-    return best_setting(mine, "return", higher_is_better=True)
+    return (best_by_others if by_others else best_setting)(mine, "return", higher_is_better=True)
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
@@ -110,7 +113,7 @@ def _draw_grid(frame: pd.DataFrame, method: str, column: str, other: str, label:
 
 
 def _returns(frame: pd.DataFrame, method: str) -> pd.DataFrame:
-    return select(choose_best(frame, method), "return")
+    return select(choose_best(frame, method, by_others=True), "return")
 
 
 claims = Claims()

@@ -17,7 +17,7 @@ from neoteny.experiments.imagenet.settings import draw_accuracies, make_setting,
 from neoteny.experiments.scales import not_checked, pick, scale_of
 from neoteny.report.chart import Chart
 from neoteny.report.claim import Claims, Verdict, above, all_of, any_of, below, for_each, near
-from neoteny.report.statistics import per_run, select
+from neoteny.report.statistics import estimate_share, per_run, select
 from neoteny.report.trends import Line, average, best_of, binned, fall, finished, peak
 from neoteny.suite.sweep import Assumption, Sweep
 
@@ -82,9 +82,9 @@ def select_bp(frame: pd.DataFrame, step_size: float) -> pd.DataFrame:
     return select(frame, "accuracy", method="BP", step_size=step_size)
 
 
-def select_linear(frame: pd.DataFrame) -> pd.DataFrame:
-    """The best linear baseline."""
-    return best_of(select(frame, "accuracy", method="Linear"), "accuracy", higher_is_better=True)
+def select_linear(frame: pd.DataFrame, by_others: bool = False) -> pd.DataFrame:
+    """The best linear baseline; `by_others` as of `best_of`."""
+    return best_of(select(frame, "accuracy", method="Linear"), "accuracy", True, by_others)
 
 
 def _drawn(frame: pd.DataFrame) -> tuple[float, ...]:
@@ -98,7 +98,7 @@ def _last(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
 
 
 def _linear(frame: pd.DataFrame) -> pd.Series:
-    return _last(frame, select_linear(frame))
+    return _last(frame, select_linear(frame, by_others=True))
 
 
 def _best_bin(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
@@ -226,7 +226,7 @@ def largest_mentioned_diverges(frame: pd.DataFrame) -> Verdict:
     rows = select_bp(frame, 0.1)
     whens = {f"tasks {SOON[0] + 1} to {SOON[1]}": per_run(rows, *SOON), "the last bin": _last(frame, rows)}
     what = "share of the runs at 0.1 that have diverged or are at chance in"
-    return for_each(whens.items(), lambda item: above((~(item[1] > CHANCE)).astype(float), 0.5, f"{what} {item[0]}"))
+    return for_each(whens.items(), lambda item: above(estimate_share(~(item[1] > CHANCE)), 0.5, f"{what} {item[0]}"))
 
 
 @claim("intermediate-step-size-follows", "Section 2", scale="paper")

@@ -99,6 +99,8 @@ _EVIDENCE = {
 def _correlations(frame: pd.DataFrame, metric: str, step_size: float) -> pd.Series:
     """Correlation over bins, from the best bin on, of a measure with accuracy, for each run."""
     accuracy, measure = _bp(frame, "accuracy", step_size), _bp(frame, metric, step_size)
+    if len(measure.tasks) < len(accuracy.tasks):  # measured at every n-th task: accuracy at the same ones
+        accuracy = Trend(accuracy.tasks[accuracy.tasks.index.isin(measure.tasks.index)])
     start = min(accuracy.peak_bin, len(accuracy.bins) // 2)
     values = {
         seed: _correlate(accuracy.bins[seed].to_numpy()[start:], measure.bins[seed].to_numpy()[start:])
@@ -108,8 +110,8 @@ def _correlations(frame: pd.DataFrame, metric: str, step_size: float) -> pd.Seri
 
 
 def _correlate(first: np.ndarray, second: np.ndarray) -> float:
-    """Pearson's correlation; nan where either does not vary or the lengths differ (tasks left unmeasured)."""
-    if len(first) != len(second) or len(first) < 3:
+    """Pearson's correlation; nan where either does not vary."""
+    if len(first) < 3:
         return float("nan")
     centred, other = first - first.mean(), second - second.mean()
     scale = float(np.sqrt((centred**2).sum() * (other**2).sum()))

@@ -87,7 +87,7 @@ def _loses_plasticity(activation: str) -> None:
         "every step size and beyond the linear baseline's own change on the same stream.",
     )
     def check(frame: pd.DataFrame) -> Verdict:
-        linear, moved = early_and_late(baseline(frame, "SGD"))[0], drift(frame, "SGD")
+        linear, moved = early_and_late(baseline(frame, "SGD", by_others=True))[0], drift(frame, "SGD")
         verdicts = []
         for size, rows in _by_step_size(frame, activation).items():
             early = early_and_late(rows)[0]
@@ -106,7 +106,7 @@ for _activation in ACTIVATIONS:
 def relu_and_tanh_fall_to_the_linear_level(frame: pd.DataFrame) -> Verdict:
     """With ReLU and tanh the loss is severe: their error ends at the level of the linear baseline, or above (within 10%
     of it, mean over step sizes)."""
-    floor = early_and_late(baseline(frame, "SGD"))[1]
+    floor = early_and_late(baseline(frame, "SGD", by_others=True))[1]
 
     def check(activation: str) -> Verdict:
         late = average(early_and_late(rows)[1] for rows in _by_step_size(frame, activation).values())

@@ -76,6 +76,7 @@ claims = Claims(
             "mnist-step-size",
             only=["rises-first", "dead-units-grow", "weights-grow", "rank-falls"],
             claims=mnist_step_size.claims_at(STEP_SIZES),
+            here="at step sizes 0.01 and 0.003, of the paper's three",
         ),
         *reuse(
             "mnist-methods",
@@ -86,7 +87,9 @@ claims = Claims(
                 "cbp-has-no-dead-units",
                 "cbp-holds-weights",
                 "one-unit-every-five-examples",
+                "l2-trades-correlates",
             ],
+            decides=["one-unit-every-five-examples"],
         ),
     )
 )

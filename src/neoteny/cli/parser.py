@@ -1,4 +1,4 @@
-"""The command line: list, run, status, report, claims, data.
+"""The command line: list, run, status, report, claims, verify, data.
 
 Each command imports what it needs when it is called, so that `neoteny --help` answers at once.
 """
@@ -26,9 +26,12 @@ import neoteny
 SCALES = ("smoke", "laptop", "paper")  # as in suite.sweep, which imports torch; a test compares them
 NEEDS = {
     "run": ("pandas", "pyarrow", "rich"),
+    "verify": ("pandas", "pyarrow"),
     "report": ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2"),
 }
 """Packages that a command needs at its end, and that are therefore looked for before it starts."""
+_MODULES = {"run": "run", "work": "run", "verify": "verify"}
+"""Where a command is, if not in `show`."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class RunOptions:
         data: where data is; None: $NEOTENY_DATA, then the cache.
         checkpoint_seconds: time between checkpoints of a stack.
         repair: whether damaged parts are moved away and their runs trained again.
+        stop_after: minutes after which it stops as after Ctrl-C; None: never.
     """
 
     experiment: str
@@ -60,6 +64,7 @@ class RunOptions:
     data: Path | None = None
     checkpoint_seconds: float = 60.0
     repair: bool = False
+    stop_after: float | None = None
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -67,10 +72,10 @@ class RunOptions:
         return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "experiment"}
 
     def command(self, root: Path) -> str:
-        """The command that continues this one in the folder `root`; --jobs and --repair are left to the person."""
+        """The command that continues this one in the folder `root`; --jobs, --repair and --stop-after are left out."""
         words = ["neoteny", "run", self.experiment, "--scale", self.scale, "--out", str(root)]
         for name, default in self.defaults().items():
-            if name not in ("scale", "out", "jobs", "repair") and getattr(self, name) != default:
+            if name not in ("scale", "out", "jobs", "repair", "stop_after") and getattr(self, name) != default:
                 words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
         return shlex.join(words)
 
@@ -109,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for package in NEEDS.get(command, ()):
             if importlib.util.find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
-        module = importlib.import_module(f"neoteny.cli.{'run' if command in ('run', 'work') else 'show'}")
+        module = importlib.import_module(f"neoteny.cli.{_MODULES.get(command, 'show')}")
         return getattr(module, f"command_{command}")(**options)
     except BrokenPipeError:  # `neoteny list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -168,6 +173,7 @@ def make_parser() -> argparse.ArgumentParser:
                 metavar="N",
                 help="use only the first N tasks, of every run that has finished that many",
             )
+    _add_verify(commands.add_parser("verify", help="make a sample of the runs again and compare them"))
     _add_data(commands.add_parser("data", help="list the datasets, or fetch one"))
     work = commands.add_parser("work")  # what --jobs starts; without help, so that it is not listed
     work.add_argument("options", metavar="JSON")
@@ -195,7 +201,41 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "--checkpoint-seconds", type=_seconds, metavar="S", help="time between checkpoints (default: %(default)g)"
     )
     run.add_argument(
+        "--stop-after",
+        type=_minutes,
+        metavar="MINUTES",
+        help="stop after this time as after Ctrl-C: checkpoints stay, and the same command continues",
+    )
+    run.add_argument(
         "--repair", action="store_true", help="move damaged parts to DIR/damaged and train their runs again"
+    )
+
+
+def _add_verify(verify: argparse.ArgumentParser) -> None:
+    verify.add_argument("folder", type=Path, metavar="DIR", help="a results folder")
+    verify.add_argument("file", type=Path, nargs="?", metavar="FILE.py", help="your experiment's file")
+    verify.add_argument("--trust", action="store_true", help="as of `claims`")
+    verify.add_argument(
+        "--runs", type=_count, default=1, metavar="N", help="at least this many runs, in whole stacks (default: 1)"
+    )
+    verify.add_argument(
+        "--tasks",
+        type=lambda text: 0 if text == "0" else _count(text),
+        default=1,
+        metavar="N",
+        help="tasks of each run; 0: what was before the first update (default: %(default)s)",
+    )
+    verify.add_argument(
+        "--tolerance",
+        type=_share,
+        default=0.02,
+        metavar="SHARE",
+        help="of the largest value, where machine, device, backend or versions differ (default: %(default)s)",
+    )
+    verify.add_argument("--seed", type=int, default=0, help="draws which stacks (default: %(default)s)")
+    verify.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    verify.add_argument(
+        "--data", type=Path, metavar="DIR", help="where data is (default: $NEOTENY_DATA, then the cache)"
     )
 
 
@@ -217,11 +257,19 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, what: str = "a number of seconds") -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, at least 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected {what}, at least 0, got {text!r}")
     return value
+
+
+def _minutes(text: str) -> float:
+    return _seconds(text, "a number of minutes")
+
+
+def _share(text: str) -> float:
+    return _seconds(text, "a share")

@@ -79,7 +79,7 @@ class Launch:
         jobs = self._choose_jobs()
         root = self.results.root
         stop = StopFlag()
-        with stop.listening(), Display(self.results) as display:
+        with stop.listening(), stop.after(self.options.stop_after), Display(self.results) as display:
             try:
                 if jobs == 1:
                     worker = Worker(self.sweep, self._job(stop, display.notify, _threads(1)))

@@ -23,6 +23,7 @@ GIVEN = RunOptions(
     data=Path("data"),
     checkpoint_seconds=1.5,
     repair=True,
+    stop_after=30.0,
 )
 """Every option has another value than its default."""
 
@@ -60,8 +61,8 @@ def test_a_worker_reads_what_was_written(options: RunOptions) -> None:
     assert RunOptions.from_json(options.to_json()) == options
 
 
-def test_the_command_that_continues_has_every_option_but_processes_and_repair() -> None:
+def test_the_command_that_continues_has_every_option_but_processes_repair_and_an_end() -> None:
     program, command, *arguments = shlex.split(GIVEN.command(Path("a b/out")))
     assert (program, command) == ("neoteny", "run")
-    assert parse(*arguments) == dataclasses.replace(GIVEN, jobs=None, repair=False)
+    assert parse(*arguments) == dataclasses.replace(GIVEN, jobs=None, repair=False, stop_after=None)
     assert RunOptions("scr-cbp").command(Path("out")) == "neoteny run scr-cbp --scale laptop --out out"

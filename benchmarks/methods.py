@@ -1,9 +1,10 @@
 """What each method costs: its update over the plain update, what it does at times, and the memory it adds.
 
-Every method is attached to the same network and optimizer (SGD; a method that is an optimizer takes its place). Both
-sides train in alternating blocks in one run, and the ratio is between the medians of the block means. What a method
-does every `period` updates or at a task boundary is measured apart, in plain updates. Memory is what it keeps, in
-copies of the weights. On the CPU time is the process's own, so that other work on the machine counts less.
+Every method is attached to the same network and optimizer (SGD, or Adam where it acts on Adam's step count; a method
+that is an optimizer takes its place). Both sides train in alternating blocks in one run, and the ratio is between the
+medians of the block means. What a method does every `period` updates or at a task boundary is measured apart, in plain
+updates. Memory is what it keeps, in copies of the weights. On the CPU time is the process's own, so that other work on
+the machine counts less.
 
     python benchmarks/methods.py [--device cpu] [--only ReDo,FIRE] [--networks MLP,ConvNet,ResNet] [--keep]
 
@@ -60,7 +61,7 @@ NETWORKS = {
 class Side:
     """A network in training, with a method or without."""
 
-    def __init__(self, network: Network, method: Method | None, device: str) -> None:
+    def __init__(self, network: Network, method: Method | None, device: str, adam: bool = False) -> None:
         torch.manual_seed(0)
         self.model = network.build().to(device)
         self.device = device
@@ -68,7 +69,8 @@ class Side:
         self.targets = torch.randint(0, network.classes, (BATCHES, network.batch), device=device)
         self.criterion = nn.CrossEntropyLoss()
         self.plastic: neoteny.Attachment | None = None
-        self.optimizer: Optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        kind = torch.optim.Adam if adam else torch.optim.SGD
+        self.optimizer: Optimizer = kind(self.model.parameters(), lr=1e-3)
         if method is not None and method.is_optimizer:
             self.optimizer = neoteny.optim.from_method(method, self.model.named_parameters(), seed=0)
         elif method is not None:
@@ -119,9 +121,10 @@ class Cost:
 def measure(network: Network, method: Method, device: str, blocks: int) -> Cost:
     """The cost of a method: its update over the plain one, an event in plain updates, and its memory."""
     clock = time.process_time if device == "cpu" else time.perf_counter
-    plain, side = Side(network, None, device), Side(network, method, device)
+    adam = method.needs_step_count
+    plain, side = Side(network, None, device, adam), Side(network, method, device, adam)
     often = _at_every_update(method)
-    eventful = Side(network, often, device) if often is not None else None
+    eventful = Side(network, often, device, adam) if often is not None else None
     sides = [each for each in (plain, side, eventful) if each is not None]
     for each in sides:
         each.train(3)
@@ -143,7 +146,7 @@ def measure(network: Network, method: Method, device: str, blocks: int) -> Cost:
     if boundaries:
         event = statistics.median(boundaries) / base
     elif eventful is not None:
-        event = (update[id(eventful)] - update[id(side)]) / base
+        event = max(0.0, (update[id(eventful)] - update[id(side)]) / base)
     return Cost(update[id(side)] / base, event, side.memory())
 
 

@@ -12,7 +12,8 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from neoteny import methods, metrics, nets, optim
-    from neoteny.attachment.attachment import Attachment, attach, detach
+    from neoteny.attachment.attachment import Attachment, attach
+    from neoteny.attachment.registry import detach
     from neoteny.diagnosis.diagnose import diagnose
     from neoteny.diagnosis.monitor import Monitor
     from neoteny.draws.initial import Initial
@@ -93,7 +94,7 @@ _HOMES = {
     "Wiring": "wiring.wiring",
     "WiringError": "wiring.wiring",
     "attach": "attachment.attachment",
-    "detach": "attachment.attachment",
+    "detach": "attachment.registry",
     "diagnose": "diagnosis.diagnose",
     "stack": "stacking.stack",
     "trace": "wiring.trace",

@@ -92,6 +92,8 @@ def printable(text: str) -> str:
         >>> print(printable("red \\x1b[31m and\\r overwritten"))
         red \\x1b[31m and\\r overwritten
     """
+    if all(line.isprintable() for line in text.split("\n")):
+        return text
     return "".join(_spell(sign) if not sign.isprintable() else sign for sign in text)
 
 

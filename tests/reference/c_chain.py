@@ -1,4 +1,4 @@
-"""Naive C-CHAIN (2025): keep outputs on other data from moving while the network learns from a batch.
+"""Naive C-CHAIN (Tang et al. 2025): keep outputs on other data from moving while the network learns from a batch.
 
     loss + c D(f_old, f)   on a batch of its own
 

@@ -1,4 +1,4 @@
-"""Naive L2-ER (2026): L2 regularisation, and at times one plain gradient step that raises the rank of the features.
+"""Naive L2-ER (He et al. 2026): L2 regularisation, and at times one gradient step that raises the rank of features.
 
 Every `period` updates, after the update, with the inputs of all those updates in one batch:
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 EXPERIMENT = '''
@@ -110,6 +110,7 @@ for line in sys.stdin:
         output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        os.environ.update(request["environment"])
         if request["file_limit"]:
             import resource
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -153,18 +154,33 @@ class Zygote:
             env=environment,
         )
 
-    def start(self, *arguments: str | Path, output: Path, file_limit: int = 0, fault: Sequence[str | int] = ()) -> int:
+    def start(
+        self,
+        *arguments: str | Path,
+        output: Path,
+        file_limit: int = 0,
+        fault: Sequence[str | int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
         """Start a command; returns its process id. `fault` is what `failing_calls` is armed with."""
         request = {"arguments": [str(each) for each in arguments], "output": str(output), "file_limit": file_limit}
-        return self._ask({**request, "fault": list(fault)})
+        return self._ask({**request, "fault": list(fault), "environment": dict(environment or {})})
 
     def wait(self, process: int) -> int:
         """Its exit status, negative for a signal."""
         return self._ask({"wait": process})
 
-    def run(self, *arguments: str | Path, output: Path, file_limit: int = 0, fault: Sequence[str | int] = ()) -> int:
+    def run(
+        self,
+        *arguments: str | Path,
+        output: Path,
+        file_limit: int = 0,
+        fault: Sequence[str | int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
         """Run a command to its end."""
-        return self.wait(self.start(*arguments, output=output, file_limit=file_limit, fault=fault))
+        options = {"file_limit": file_limit, "fault": fault, "environment": environment}
+        return self.wait(self.start(*arguments, output=output, **options))
 
     def close(self) -> None:
         """End the process."""

@@ -34,7 +34,7 @@ def run(script: Path, folder: Path, *arguments: str) -> str:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_runs(script: Path, tmp_path: Path) -> None:
-    printed = run(script, tmp_path, *simulator_for(script))
+    printed = run(script, tmp_path, *arguments_for(script))
     if script.name in SHOW_REPLACED:
         assert "replaced" in printed
         after = printed[printed.index("replaced") :]
@@ -47,6 +47,10 @@ def test_runs(script: Path, tmp_path: Path) -> None:
             assert len(replaced) == int(passed) == int(found)  # every group passed the gate, every group has a count
             assert all(replaced)
 
+    if script.name == "compare_methods.py":
+        assert re.search(r"^from scratch .*\n(.*\n)*plain Adam|^plain Adam", printed, re.M)
+        assert "14 learners, 2 seeds" in printed
+
     if script.name == "stable_baselines3.py":
         (line,) = replaced_lines(printed)
         counts = [int(count) for count in re.findall(r" (\d+)(?:,|$)", line)]
@@ -56,8 +60,10 @@ def test_runs(script: Path, tmp_path: Path) -> None:
         assert line.count(" steps") > 2, line  # the ground changed more than once
 
 
-def simulator_for(script: Path) -> list[str]:
-    """The argument of a script that needs a simulator; skips the test where there is none, or no framework."""
+def arguments_for(script: Path) -> list[str]:
+    """The arguments of a script: a simulator where it needs one (skips where there is none), or a shorter run."""
+    if script.name == "compare_methods.py":
+        return ["--seeds", "2", "--tasks", "2"]
     if script.name != "stable_baselines3.py":
         return []
     for package in ("stable_baselines3", "gymnasium"):

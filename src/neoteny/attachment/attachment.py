@@ -9,18 +9,27 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, Literal
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neoteny.attachment.checks import check_arguments, check_optimizers, owned_groups, prepare_state
+from neoteny.attachment.checks import (
+    check_accumulation,
+    check_arguments,
+    check_optimizers,
+    owned_groups,
+    owned_layers,
+    prepare_state,
+)
 from neoteny.attachment.copied import Copied
 from neoteny.attachment.hooks import Recorder, StepWatch, refuse_called
 from neoteny.attachment.module_view import ModuleView
 from neoteny.attachment.refresh import follow, with_added
+from neoteny.attachment.registry import ATTACHED, overlapping
+from neoteny.attachment.replicas import Replica, check_ranks
 from neoteny.attachment.summary import summarize
 from neoteny.attachment.unread import Unread
 from neoteny.draws.initial import Declared
@@ -30,7 +39,7 @@ from neoteny.methods.method import BoundaryData, Method
 from neoteny.methods.saved_state import SAVE_VERSION, check_saved, check_shapes
 from neoteny.optim.state import OptimizerState
 from neoteny.units import laws as unit_laws
-from neoteny.units.bind import bind_groups, find_groups, producers_of, redrawn_layers
+from neoteny.units.bind import bind_groups, find_again, find_groups, producers_of
 from neoteny.units.laws import Laws, choose_laws
 from neoteny.units.view import LiveGroup, read_modules
 from neoteny.wiring.modules import unwrap
@@ -38,9 +47,6 @@ from neoteny.wiring.trace import LeaveOut, Norm
 from neoteny.wiring.wiring import Wiring
 
 Loss = Callable[[Any, Any], Tensor]
-
-# Weak on both sides: hooks keep an attachment alive, and a copied or saved model carries nothing of it.
-_ATTACHED: WeakKeyDictionary[nn.Module, WeakSet[Attachment]] = WeakKeyDictionary()
 
 
 def attach(
@@ -57,11 +63,14 @@ def attach(
     init: Declared | None = None,
     trained: bool = False,
     wiring: Wiring | None = None,
+    accumulate: Literal["inputs", "sums"] = "inputs",
+    ranks: Literal["all", "first"] = "all",
+    process_group: Any = None,
 ) -> Attachment:
     """Add methods to a module and its optimizer.
 
     Args:
-        model: any `nn.Module`; attach before the first call if it is compiled.
+        model: any `nn.Module`, or its DistributedDataParallel; attach before the first call if it is compiled.
         optimizer: the torch optimizer that owns its parameters, or a list of several that share them (Muon for matrices
             and AdamW for the rest): an update is then one step of each. Wrappers of accelerate and Lightning are
             looked through. An earlier attachment of these parameters to another optimizer is detached.
@@ -82,6 +91,10 @@ def attach(
             are drawn as `init` says, else as the model's own code (`_init_weights`, `init_weights`,
             `reset_parameters`) draws them.
         wiring: of `neoteny.trace` or `neoteny.Wiring.load`, instead of tracing here; no example is needed then.
+        accumulate: what is kept of each pass until the tick. With "sums", the inputs of layers are forgotten when the
+            next pass begins, so that gradient accumulation needs no more memory; for `ContinualBackprop` alone.
+        ranks: under DistributedDataParallel, whose batches count: those of all ranks, or the first rank's.
+        process_group: of ranks that train replicas of the model without DistributedDataParallel.
 
     Returns:
         The attachment; print it to see groups, utilities and counts.
@@ -95,11 +108,13 @@ def attach(
         {'0': 0}
     """
     check_arguments(model, methods, seed)
+    check_accumulation(accumulate, methods)
+    check_ranks(ranks, process_group)
     optimizers = check_optimizers(optimizer)
     inner = unwrap(model)
     refuse_called(model)
     state_of = OptimizerState(*optimizers)
-    earlier = _overlapping(inner, state_of)
+    earlier = overlapping(inner, state_of)
     if any(set(each.optimizers) & set(optimizers) for each in earlier):
         raise ValueError(
             "The model is already attached with this optimizer, and both attachments would act at every update. Pass "
@@ -117,9 +132,7 @@ def attach(
         traced = find_groups("attach", inner, example, groups, leave_out, norm, wiring, heads)
         traced = owned_groups(traced, inner, state_of)
     producers = [] if traced is None else producers_of(traced)
-    drawn: list[str] = []
-    if any(method.redraws_weights for method in methods):
-        drawn = [name for name in redrawn_layers(inner) if state_of.owns(inner.get_parameter(f"{name}.weight"))]
+    drawn = owned_layers(inner, state_of) if any(method.redraws_weights for method in methods) else []
     if producers or drawn:
         laws = choose_laws(inner, list(dict.fromkeys([*producers, *drawn])), init, trained)
     if traced is not None:
@@ -128,16 +141,17 @@ def attach(
     if seed is None:
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
-    view.example = example
-    retrace = functools.partial(_trace_again, inner, groups, leave_out, norm, heads)
-    made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained)
+    view.example, view.totals = example, {} if accumulate == "sums" else None
+    retrace = functools.partial(find_again, inner, groups, leave_out, norm, heads)
+    replica = (model, ranks, process_group)
+    made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained, replica=replica)
     view.example = None  # shown to the methods; not kept alive
     for each in earlier:
         each.detach()
     return made
 
 
-class Attachment:
+class Attachment(Replica):
     """Methods at work on one module; made by `attach`.
 
     Attributes:
@@ -157,7 +171,9 @@ class Attachment:
         *,
         auto: bool,
         trained: bool,
+        replica: tuple[nn.Module, str, Any],
     ) -> None:
+        super().__init__(*replica)
         self.methods = methods
         self.optimizers = optimizers
         self.wiring = wiring
@@ -178,7 +194,7 @@ class Attachment:
             self._recorder.remove()
             raise
         view.on_rewrite = self._watch.listen
-        _ATTACHED.setdefault(model, WeakSet()).add(self)
+        ATTACHED.setdefault(model, WeakSet()).add(self)
         self._attached = True
 
     @property
@@ -214,7 +230,8 @@ class Attachment:
         if self._watch.updated():
             self._tick()
         else:
-            self._recorder.clear()
+            self._announce(0)
+            self._forget()
 
     def task_boundary(self, data: Iterable[tuple[Any, Any]] | None = None, loss: Loss | None = None) -> None:
         """Tell the methods that ask for it that a new task begins.
@@ -235,6 +252,7 @@ class Attachment:
             with torch.enable_grad(), self._recorder.paused():
                 value = criterion(self._model(inputs), targets)
                 found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+            found = self._average(found, list(parameters.values()))
             return {name: each for name, each in zip(parameters, found, strict=True) if each is not None}
 
         self._chain.task_boundary(BoundaryData(data, gradients))
@@ -288,7 +306,9 @@ class Attachment:
             return
         self._recorder.remove()
         self._watch.remove()
-        _ATTACHED[self._model].discard(self)
+        if self._counting is not None:
+            self._counting.remove()
+        ATTACHED[self._model].discard(self)
         self._attached = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -306,15 +326,18 @@ class Attachment:
         Raises:
             ValueError: the state is of another model or of other methods; nothing is changed then.
         """
+        self._restore(state)
+        self._forget()
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
         mine = {key: value for key, value in self.state_dict().items() if key != "laws"}  # earlier versions have none
-        check_saved(state, mine)
+        check_saved(state, mine, self.methods)
         laws = unit_laws.restored(self.view.laws, state.get("laws", {}))
         self._chain.rebuild(state)
         check_shapes(state, self.state_dict())
         self.view.use_laws(laws)
         self.view.seeds.fill_(state["seed"])
         self._chain.restore(state)
-        self._recorder.clear()
 
     def __str__(self) -> str:
         return summarize(self._chain, self.wiring, self.view.laws, self.seed, self.trained)
@@ -328,14 +351,15 @@ class Attachment:
     def _record(self) -> Recorder:
         uncalled = () if self.wiring is None else self.wiring.uncalled
         chain = self._chain
-        recorder = Recorder(self._model, chain.reads(), chain.reads_gradients(), uncalled, chain.needs_inputs())
-        self.view.activations = recorder.inputs
-        self.view.input_gradients = recorder.gradients
+        fold = None if self.view.totals is None else self._fold
+        recorder = Recorder(self._model, chain.reads(), chain.reads_gradients(), uncalled, chain.needs_inputs(), fold)
         self.view.calls = recorder.calls
+        self._show(recorder)
         return recorder
 
     def _forget_excess(self, updates: int) -> None:
-        self._recorder.forget_excess(updates)
+        if self._recorder.forget_excess(updates) and self.view.totals is not None:
+            self.view.totals.clear()
 
     def _follow_device(self) -> None:
         """Move statistics and seed to where the model is now."""
@@ -344,54 +368,33 @@ class Attachment:
             self.view.seeds = self.view.seeds.to(device)
             self._chain.move(device)
 
-    def _before_update(self) -> None:  # bound to this object, so that the hooks keep it alive
+    def _fold(self) -> None:
+        """Add what was recorded to the methods' sums, and forget it."""
+        self._chain.accumulate()
+        self._recorder.folded()
+
+    def _before_update(self, *, joined: bool = False) -> None:  # bound to this object, so that the hooks keep it alive
+        self._meet(joined)
         self._had_gradients = any(parameter.grad is not None for parameter in self._model.parameters())
-        self._unread.before_update(self.view)
+        if self.view.ranks is None:  # a group may have run on other ranks
+            self._unread.before_update(self.view)
         self._chain.before_update()
 
-    def _tick(self, updates: int = 0) -> None:
-        if not self._recorder.has_inputs() and not self._had_gradients:
-            return  # the optimizer updated another model's parameters
+    def _tick(self, updates: int = 0, *, joined: bool = False) -> None:
+        acts = self._recorder.has_inputs() or self._had_gradients  # else: another model's parameters were updated
+        if not joined:
+            self._announce(int(acts))
+            if not acts:
+                return
         if self.view.changed():
             self.refresh()  # this update was not seen by the new modules' hooks
         else:
-            self._recorder.check()
+            self._recorder.check(alone=self.view.ranks is None)
             self._follow_device()
-            self._unread.after_update(self.view)
+            if not joined:
+                self._unread.after_update(self.view)
+            if self.view.totals is not None:
+                self._fold()
             self._chain.after_update()
-        self._recorder.clear()
+        self._forget()
         self.view.loss = None
-
-
-def attachments(model: nn.Module, optimizer: Optimizer | None = None) -> list[Attachment]:
-    """The attachments that are at work on a model (with one optimizer, or with any)."""
-    return [each for each in _ATTACHED.get(model, ()) if optimizer is None or optimizer in each.optimizers]
-
-
-def _overlapping(model: nn.Module, state: OptimizerState) -> list[Attachment]:
-    """The attachments at work whose optimizers own a parameter that these own, too, or that watch the same ones."""
-    owned = {id(parameter) for group in state.param_groups for parameter in group["params"]}
-    return [
-        each
-        for each in attachments(model)
-        if any(
-            id(parameter) in owned for group in each.view.optimizer_state.param_groups for parameter in group["params"]
-        )
-    ]
-
-
-def detach(model: nn.Module) -> None:
-    """Detach everything that is attached to a model, for callers that no longer have the attachment."""
-    for each in attachments(unwrap(model)):
-        each.detach()
-
-
-def _trace_again(
-    model: nn.Module,
-    groups: Sequence[UnitGroup] | None,
-    leave_out: LeaveOut,
-    norm: Norm,
-    heads: bool,
-    example: Any,
-) -> Wiring:
-    return find_groups("refresh", model, example, groups, leave_out, norm, heads=heads)

@@ -12,9 +12,20 @@ from neoteny.layers.groups import UnitGroup
 from neoteny.layers.parametrized import computed_from
 from neoteny.methods.method import Method
 from neoteny.optim.state import OptimizerState, unwrap_optimizer
-from neoteny.units.bind import without
+from neoteny.units.bind import redrawn_layers, without
 from neoteny.units.view import LiveGroup
+from neoteny.wiring.modules import wrapped
 from neoteny.wiring.wiring import Wiring
+
+_PARALLEL = {
+    "FullyShardedDataParallel": " yet: each process holds a part of every weight, so that no process can rewrite a "
+    "unit. Use DistributedDataParallel, or one device.",
+    "DataParallel": ": it makes new copies of the model at every pass. Use DistributedDataParallel, with one process "
+    "per device.",
+    "DistributedDataParallel": " inside of a model, where only a part of the weights is equal on all ranks. Wrap the "
+    "whole model in one DistributedDataParallel.",
+}
+"""Why wrappers are refused."""
 
 
 def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | None) -> None:
@@ -43,6 +54,20 @@ def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | N
             )
 
 
+def check_accumulation(accumulate: str, methods: tuple[Method, ...]) -> None:
+    """Refuse a choice that is not known, and sums for methods that need the inputs themselves."""
+    if accumulate not in ("inputs", "sums"):
+        raise ValueError(f"accumulate must be 'inputs' or 'sums'; got {accumulate!r}.")
+    for method in methods if accumulate == "sums" else ():
+        kind = type(method)
+        reads = kind.reads is not Method.reads or kind.reads_gradients is not Method.reads_gradients
+        if reads and "accumulate" not in vars(kind):  # not inherited: a subclass may read something else
+            raise ValueError(
+                f"accumulate='sums' is not for {kind.__name__}, which reads the inputs of layers themselves: leave "
+                "accumulate out."
+            )
+
+
 def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
     """The optimizers themselves, without a framework's wrapper around them."""
     given: tuple[Any, ...] = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else (optimizer,)
@@ -54,6 +79,11 @@ def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimi
     if not given:
         raise TypeError("attach expects at least one torch.optim.Optimizer second; got an empty list.")
     found = tuple(unwrap_optimizer(each) for each in given)
+    if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in found):
+        raise TypeError(
+            "ZeroRedundancyOptimizer keeps the state of each parameter on one rank only, so that other ranks cannot "
+            "reset it, which is not supported yet. Use the optimizer that it wraps on every rank."
+        )
     owned = [id(parameter) for each in found for group in each.param_groups for parameter in group["params"]]
     if len(set(owned)) != len(owned):
         raise ValueError("Two of the optimizers own the same parameter: each parameter must belong to one of them.")
@@ -61,26 +91,19 @@ def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimi
 
 
 def _refuse_parallel(model: nn.Module) -> None:
-    """Refuse models whose weights are on several devices or processes."""
-    for name, module in model.named_modules():
+    """Refuse models whose weights are on several devices, or in parts on several processes."""
+    for name, module in wrapped(model)[-1].named_modules():
         kinds = {kind.__name__ for kind in type(module).__mro__}
-        found = kinds & {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
-        if found:
-            where = f"{name!r} in the model" if name else "The model"
-            why = (
-                "each process holds a part of every weight, so that no process can rewrite a unit"
-                if "FullyShardedDataParallel" in found
-                else "every rank would replace units on its own and the ranks would diverge"
-            )
-            raise TypeError(
-                f"{where} is a {found.pop()}, which is not supported yet: {why}. Train on one device, or attach to the "
-                "inner module of a single process."
-            )
+        for kind, why in _PARALLEL.items():
+            if kind in kinds:
+                where = f"{name!r} in the model" if name else "The model"
+                raise TypeError(f"{where} is a {kind}, which is not supported{why}")
     sharded = [name for name, each in model.named_parameters() if hasattr(each, "device_mesh")]
     if sharded:
         raise TypeError(
             f"{sharded[0]} is a DTensor (fully_shard or tensor parallel), which is not supported yet: each process "
-            "holds a part of the weight, so that no process can rewrite a unit. Train on one device."
+            "holds a part of the weight, so that no process can rewrite a unit. Use DistributedDataParallel, or one "
+            "device."
         )
 
 
@@ -109,3 +132,8 @@ def owned_groups(wiring: Wiring, model: nn.Module, state: OptimizerState) -> Wir
         return f"the optimizer does not own {', '.join(dict.fromkeys(strangers))}" if strangers else ""
 
     return without(wiring, why)
+
+
+def owned_layers(model: nn.Module, state: OptimizerState) -> list[str]:
+    """The linear layers and convolutions whose weights the optimizer trains."""
+    return [name for name in redrawn_layers(model) if state.owns(model.get_parameter(f"{name}.weight"))]

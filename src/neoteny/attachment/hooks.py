@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neoteny.attachment.attention import AttentionHook, is_inside_attention
-from neoteny.attachment.reading import CallHook, InputHook, NetworkHook, ReadingHook
+from neoteny.attachment.reading import CallHook, InputHook, NetworkHook, PassHook, ReadingHook
 from neoteny.attachment.sequences import SequenceHook, sources_by_module
 from neoteny.text import compact
 from neoteny.units.calls import Call
@@ -89,6 +89,7 @@ class Recorder:
         with_gradient: for which modules to keep the gradient of the loss with respect to their input, too.
         uncalled: modules that no example reached; a tick after one of them has run is refused.
         calls: whether to keep how the model itself was called.
+        fold: called when a training pass begins, to add up what was kept of those before it; it calls `folded`.
     """
 
     def __init__(
@@ -98,7 +99,10 @@ class Recorder:
         with_gradient: Iterable[str] = (),
         uncalled: Iterable[str] = (),
         calls: bool = False,
+        fold: Callable[[], None] | None = None,
     ) -> None:
+        self._model = model
+        self._was_folded = False
         self.calls: list[Call] = []
         self.inputs: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(names)}
         self.gradients: dict[str, list[Tensor]] = {name: [] for name in dict.fromkeys(with_gradient)}
@@ -106,30 +110,28 @@ class Recorder:
         inside = {name for name in self.inputs if is_inside_attention(name, modules)}
         named = dict.fromkeys([*self.inputs, *self.gradients])
         watched = [name for name in named if name in modules and name not in inside]
-        readers = [InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched]
-        self._handles: list[Any] = [
-            modules[name].register_forward_pre_hook(hook, with_kwargs=True)
-            for name, hook in zip(watched, readers, strict=True)
-        ]
-        self._hooks: list[ReadingHook] = [*readers]
+        readers = {name: InputHook(model, self.inputs.get(name), self.gradients.get(name)) for name in watched}
+        after: list[tuple[str, SequenceHook | AttentionHook]] = []  # of these modules, what they return is read
         for name, sources in sources_by_module(set(self.inputs) - set(modules)).items():
             kept = {source.rpartition(".")[2]: self.inputs[source] for source in sources}
-            hook = SequenceHook(model, kept)
-            self._hooks.append(hook)
-            self._handles.append(modules[name].register_forward_hook(hook, with_kwargs=True))
-        for name in inside:
-            hook = AttentionHook(model, self.inputs[name])
-            self._hooks.append(hook)
-            self._handles.append(modules[name.rpartition(".")[0]].register_forward_hook(hook, with_kwargs=True))
-        if calls:
-            hook = NetworkHook(model, self.calls)
-            self._hooks.append(hook)
-            self._handles.append(model.register_forward_pre_hook(hook, with_kwargs=True))
+            after.append((name, SequenceHook(model, kept)))
+        after += [(name.rpartition(".")[0], AttentionHook(model, self.inputs[name])) for name in inside]
+        network: list[NetworkHook] = [NetworkHook(model, self.calls)] if calls else []
+        begins = [PassHook(model, fold)] if fold is not None else []
         self._unknown = {name: CallHook(model) for name in uncalled if name in modules}
-        self._handles += [modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()]
+        self._hooks: list[ReadingHook] = [*readers.values(), *(hook for _, hook in after), *network, *begins]
+        # All hooks are made before the first is put on, so that a failure leaves none behind.
+        self._handles: list[Any] = [
+            *(modules[name].register_forward_pre_hook(hook, with_kwargs=True) for name, hook in readers.items()),
+            *(modules[name].register_forward_hook(hook, with_kwargs=True) for name, hook in after),
+            *(modules[name].register_forward_pre_hook(hook) for name, hook in self._unknown.items()),
+            *(model.register_forward_pre_hook(hook, with_kwargs=True) for hook in network),
+            *(model.register_forward_pre_hook(hook, prepend=True) for hook in begins),
+        ]
 
     def clear(self) -> None:
         """Forget what was kept."""
+        self._was_folded = False
         for kept in (*self.inputs.values(), *self.gradients.values(), self.calls):
             kept.clear()
         for hook in self._hooks:
@@ -149,10 +151,16 @@ class Recorder:
 
     def has_inputs(self) -> bool:
         """Whether anything was recorded, or nothing had to be."""
-        return not self.inputs or any(self.inputs.values())
+        return not self.inputs or self._was_folded or any(self.inputs.values())
 
-    def forget_excess(self, updates: int) -> None:
-        """Keep memory bounded, and warn once, when updates go by without a tick."""
+    def folded(self) -> None:
+        """What was kept has been added up elsewhere: forget it, but remember that there was something."""
+        self._was_folded = self.has_inputs()
+        for kept in (*self.inputs.values(), *self.gradients.values()):
+            kept.clear()
+
+    def forget_excess(self, updates: int) -> bool:
+        """Keep memory bounded, and warn once, when updates go by without a tick; whether anything was forgotten."""
         if updates == PATIENCE and self.inputs:
             warnings.warn(
                 f"{PATIENCE} updates without plastic.step(): no unit is replaced. Call it after optimizer.step(), or "
@@ -163,6 +171,7 @@ class Recorder:
         if updates >= PATIENCE:
             for kept in (*self.inputs.values(), *self.gradients.values(), self.calls):
                 del kept[:-1]
+        return updates >= PATIENCE
 
     def ran(self) -> list[str]:
         """The modules that no example reached and that have run in training."""
@@ -173,8 +182,11 @@ class Recorder:
         for name in set(names) & self._unknown.keys():
             self._unknown[name].called = True
 
-    def check(self) -> None:
+    def check(self, *, alone: bool = True) -> None:
         """Refuse a tick for which nothing was recorded, or after a layer has run whose place is not known.
+
+        Args:
+            alone: whether no other rank may have recorded something where this one was given an empty batch, or none.
 
         Raises:
             ValueError: says the likely reasons.
@@ -187,7 +199,7 @@ class Recorder:
                 "to neoteny.attach from the start: units replaced so far have kept their weights there. If another "
                 "adapter was chosen, attach again."
             )
-        if not self.has_inputs():
+        if not self.has_inputs() and (alone or not self._model.training):
             raise ValueError(
                 "The optimizer made an update, but no activations were recorded since the last one. Either the "
                 "training pass ran in eval mode (call model.train()), or the model was compiled and already called "
@@ -239,12 +251,12 @@ class StepWatch:
         self._unticked = 0
         self._auto = auto
         self._optimizers = optimizers
+        self._ears: list[Any] = []
+        self.listen()  # first: a failure in it leaves no other hook behind
         self._handles: list[Any] = [
             *(optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers),
             *(optimizer.register_step_post_hook(self._after_step) for optimizer in optimizers),
         ]
-        self._ears: list[Any] = []
-        self.listen()
 
     def listen(self) -> None:
         """Look up the optimizers' parameters: a method may have put others in their place."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -114,6 +115,20 @@ class CallHook(ReadingHook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if not self.paused and self.model.training and torch.is_grad_enabled():
             self.called = True
+
+
+class PassHook(ReadingHook):
+    """Forward pre-hook of the whole model that says when a training pass begins; compiled code does not say it."""
+
+    def __init__(self, model: nn.Module, begins: Callable[[], None]) -> None:
+        super().__init__(model)
+        self._begins = begins
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() or self.paused or not (self.model.training and torch.is_grad_enabled()):
+            return
+        if torch._C._current_graph_task_id() == -1:  # not one that activation checkpointing repeats
+            self._begins()
 
 
 def _detached(value: Any) -> Any:

@@ -29,10 +29,10 @@ class Unread:
         """Note the groups that were not read, but whose consumers have gradients, so they ran."""
         if torch.compiler.is_compiling():  # a compiled step may hold the optimizer's, and with it this call
             return
-        if all(view.activations.values()):  # at nearly every update: nothing is looked at twice
+        if all(view.own_activations.values()):  # at nearly every update: nothing is looked at twice
             self._ran = []
             return
-        unread = [group for group in view.groups if group.reading(view.activations) is None]
+        unread = [group for group in view.groups if group.reading(view.own_activations) is None]
         self._ran = [group for group in unread if group.name not in self._told and _has_gradients(view, group)]
 
     def after_update(self, view: ModuleView) -> None:
@@ -46,11 +46,11 @@ class Unread:
                 "ignores hooks that are added later: call neoteny.attach(...) before the first call, or put "
                 "torch.compiler.reset() on the line before attach."
             )
-        if all(view.activations.values()):
+        if all(view.own_activations.values()):
             self._updates.clear()
             return
         for group in view.groups:
-            if group.reading(view.activations) is not None:
+            if group.reading(view.own_activations) is not None:
                 self._updates.pop(group.name, None)
                 continue
             self._updates[group.name] = self._updates.get(group.name, 0) + 1

@@ -1,7 +1,8 @@
 """Backend: a way to train a stack of runs; `make_backend` makes one by its name.
 
 - "reference": the library, one update at a time, for every stack (`library`).
-- "cpu" and "cuda": compiled kernels for networks that learn from one example at a time (`kernel`).
+- "cpu" and "cuda": compiled kernels for networks that learn from one example at a time (`kernel`); on the CPU also for
+  batches, and for methods that act on all weights (`kernel.dense`).
 - "graphs": the library's own update, recorded once as a CUDA graph and replayed (`graphs`).
 
 The suite's loop (`suite.training`) uses four verbs: plan a task, advance some updates, write back, read.
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from neoteny.backends.kernel.backend import KernelBackend
+from neoteny.backends.kernel.coverage import batch_of, why_not_sparse
 from neoteny.backends.library import LibraryBackend
 from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Stack
@@ -66,6 +68,11 @@ def make_backend(
     threads: int = 1,
 ) -> Backend:
     """The backend of that name for a stack; `threads`: of the CPU kernel, whose numbers do not depend on it."""
+    batch = batch_of(problem)
+    if name == "cpu" and why_not_sparse(stack.module(0), stack.methods, problem.loss, batch):
+        from neoteny.backends.kernel.dense.kernel import DenseBackend
+
+        return DenseBackend(stack, stream, seeds, problem.loss, batch, threads)
     if name == "cpu":
         from neoteny.backends.kernel.cpu.kernel import CpuKernel
 

@@ -1,4 +1,4 @@
-"""The command line: list, run, status, report, claims, verify, data.
+"""The command line: list, run, status, watch, report, claims, verify, data.
 
 Each command imports what it needs when it is called, so that `neoteny --help` answers at once.
 """
@@ -28,10 +28,14 @@ NEEDS = {
     "run": ("pandas", "pyarrow", "rich"),
     "verify": ("pandas", "pyarrow"),
     "report": ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2"),
+    "watch": ("pandas", "pyarrow", "scipy", "plotly", "jinja2"),
 }
 """Packages that a command needs at its end, and that are therefore looked for before it starts."""
-_MODULES = {"run": "run", "work": "run", "verify": "verify"}
+_MODULES = {"run": "run", "work": "run", "verify": "verify", "watch": "watch"}
 """Where a command is, if not in `show`."""
+
+_LEFT_TO_THE_PERSON = ("scale", "out", "jobs", "repair", "workers", "shard", "dry_run", "stop_after")
+"""Options that the command to continue does not repeat, or has in another place."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,23 @@ class RunOptions:
         scale: how large.
         methods: names of methods, separated by commas; None: all.
         runs: runs per setting instead of the experiment's number.
-        out: the results folder; None: results/EXPERIMENT-SCALE.
+        out: the results folder, or the address of a storage (text, as s3://bucket/prefix); None:
+            results/EXPERIMENT-SCALE.
         device: auto, cpu or cuda.
         kernel: auto or reference.
         jobs: processes; None: one per core on a CPU, one on a GPU.
         data: where data is; None: $NEOTENY_DATA, then the cache.
         checkpoint_seconds: time between checkpoints of a stack.
         repair: whether damaged parts are moved away and their runs trained again.
+        track: a tracker that is told of results as they come; None: none.
+        on: where stacks are trained: local, ray, ray://HOST:PORT or slurm.
+        workers: at most this many stacks at a time; jobs of an array on Slurm.
+        cpus_per_stack: processor cores per stack, on a cluster.
+        gpus_per_stack: GPUs per stack, on a cluster; a fraction lets stacks share one.
+        shard: INDEX/COUNT: train this share of the stacks alone.
+        lease_seconds: how long a worker of a cluster may be silent before another takes its stack over.
+        slurm: options of the batch system, as "partition=gpu,time=240".
+        dry_run: whether to print what would be given to the batch system.
         stop_after: minutes after which it stops as after Ctrl-C; None: never.
     """
 
@@ -57,13 +71,22 @@ class RunOptions:
     scale: str = "laptop"
     methods: str | None = None
     runs: int | None = None
-    out: Path | None = None
+    out: Path | str | None = None
     device: str = "auto"
     kernel: str = "auto"
     jobs: int | None = None
     data: Path | None = None
     checkpoint_seconds: float = 60.0
     repair: bool = False
+    track: str | None = None
+    on: str = "local"
+    workers: int | None = None
+    cpus_per_stack: int = 1
+    gpus_per_stack: float | None = None
+    shard: str | None = None
+    lease_seconds: float = 60.0
+    slurm: str | None = None
+    dry_run: bool = False
     stop_after: float | None = None
 
     @classmethod
@@ -71,11 +94,11 @@ class RunOptions:
         """Every flag's default, by name."""
         return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "experiment"}
 
-    def command(self, root: Path) -> str:
-        """The command that continues this one in the folder `root`; --jobs, --repair and --stop-after are left out."""
+    def command(self, root: Path | str) -> str:
+        """The command that continues this one in the folder `root`; --jobs, --shard and such are left to the person."""
         words = ["neoteny", "run", self.experiment, "--scale", self.scale, "--out", str(root)]
         for name, default in self.defaults().items():
-            if name not in ("scale", "out", "jobs", "repair", "stop_after") and getattr(self, name) != default:
+            if name not in _LEFT_TO_THE_PERSON and getattr(self, name) != default:
                 words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
         return shlex.join(words)
 
@@ -99,7 +122,7 @@ class RunOptions:
     def from_json(cls, text: str) -> RunOptions:
         """The options that `to_json` wrote."""
         values = json.loads(text)
-        paths = {name: Path(values[name]) for name in ("out", "data") if values[name] is not None}
+        paths = {name: _place(values[name]) for name in ("out", "data") if values[name] is not None}
         return cls(**{**values, **paths})
 
 
@@ -114,6 +137,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for package in NEEDS.get(command, ()):
             if importlib.util.find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
+        if isinstance(options.get("folder"), str):  # a storage: a copy of it is read
+            from neoteny.suite.store.remote import fetch_results
+
+            options["folder"] = fetch_results(options["folder"])
         module = importlib.import_module(f"neoteny.cli.{_MODULES.get(command, 'show')}")
         return getattr(module, f"command_{command}")(**options)
     except BrokenPipeError:  # `neoteny list | head`
@@ -147,12 +174,15 @@ def make_parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="run an experiment, or continue it"))
     for name, text in (
         ("status", "show what is finished, running, failed and left"),
+        ("watch", "serve a page on this machine that shows the same, and the figures, while it runs"),
         ("report", "write DIR/report.html, and the figures as PNG and SVG"),
         ("claims", "check each claim of the paper: holds, does not hold, or inconclusive"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("folder", type=Path, metavar="DIR", help="a results folder")
-        if name != "status":
+        command.add_argument("folder", type=_place, metavar="DIR", help="a results folder")
+        if name == "status":
+            command.add_argument("--follow", action="store_true", help="show it again and again until all is done")
+        else:
             command.add_argument(
                 "file",
                 type=Path,
@@ -166,6 +196,11 @@ def make_parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="run FILE.py even if it is not the one that made DIR; without FILE.py, run DIR/experiment.py",
             )
+        if name == "watch":
+            command.add_argument(
+                "--port", type=_port, default=0, metavar="N", help="of the page's address (default: a free one)"
+            )
+        if name in ("report", "claims"):
             command.add_argument("--so-far", action="store_true", help="include the finished tasks of unfinished runs")
             command.add_argument(
                 "--tasks",
@@ -188,7 +223,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--scale", choices=SCALES, help="how large (default: %(default)s)")
     run.add_argument("--methods", metavar="A,B", help="run only these methods (comma-separated); the others later")
     run.add_argument("--runs", type=_count, metavar="N", help="runs per setting, instead of the experiment's number")
-    run.add_argument("--out", type=Path, metavar="DIR", help="results folder (default: results/EXPERIMENT-SCALE)")
+    run.add_argument(
+        "--out",
+        type=_place,
+        metavar="DIR",
+        help="results folder, or a storage such as s3://BUCKET/PREFIX (default: results/EXPERIMENT-SCALE)",
+    )
     run.add_argument("--device", help="auto, cpu or cuda (default: %(default)s)")
     run.add_argument(
         "--kernel", help="auto, or reference to train without the compiled backends (default: %(default)s)"
@@ -209,6 +249,25 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--repair", action="store_true", help="move damaged parts to DIR/damaged and train their runs again"
     )
+    run.add_argument(
+        "--track", metavar="NAME", help="log means per task: tensorboard, wandb, mlflow, or package.module:Class"
+    )
+    cluster = run.add_argument_group("more than one machine (docs/cluster.md)")
+    cluster.add_argument("--on", help="local, ray, ray://HOST:PORT or slurm (default: %(default)s)")
+    cluster.add_argument("--workers", type=_count, metavar="N", help="stacks at a time; on Slurm jobs of the array")
+    cluster.add_argument("--cpus-per-stack", type=_count, metavar="N", help="cores per stack (default: %(default)s)")
+    cluster.add_argument(
+        "--gpus-per-stack", type=_amount, metavar="F", help="GPUs per stack; 0.25 lets four stacks share one"
+    )
+    cluster.add_argument("--shard", metavar="I/N", help="train only every N-th stack, beginning with number I (from 0)")
+    cluster.add_argument(
+        "--lease-seconds",
+        type=_lease,
+        metavar="S",
+        help="a worker that is silent for this long may lose its stack to another (default: %(default)g)",
+    )
+    cluster.add_argument("--slurm", metavar="KEY=VALUE,...", help="options of the jobs: partition, time (minutes), ...")
+    cluster.add_argument("--dry-run", action="store_true", help="print the sbatch file and submit nothing")
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
@@ -251,25 +310,48 @@ def _add_data(data: argparse.ArgumentParser) -> None:
         )
 
 
+def _place(text: str) -> Path | str:
+    """A folder, or the address of a storage, which a path would change."""
+    return text if "://" in text else Path(text)
+
+
 def _count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
 
 
-def _seconds(text: str, what: str = "a number of seconds") -> float:
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 1 to 65535, or 0 for a free one, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    return _number(text, 0.0, "a number of seconds, at least 0")
+
+
+def _lease(text: str) -> float:
+    return _number(text, 1.0, "a number of seconds, at least 1")
+
+
+def _amount(text: str) -> float:
+    return _number(text, 0.0, "a number, at least 0")
+
+
+def _number(text: str, least: float, expected: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected {what}, at least 0, got {text!r}")
+        value = float("nan")
+    if not least <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
     return value
 
 
 def _minutes(text: str) -> float:
-    return _seconds(text, "a number of minutes")
+    return _number(text, 0.0, "a number of minutes, at least 0")
 
 
 def _share(text: str) -> float:
-    return _seconds(text, "a share")
+    return _number(text, 0.0, "a share, at least 0")

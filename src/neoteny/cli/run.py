@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -12,25 +13,30 @@ from typing import Any
 
 import torch
 
-from neoteny import experiments
 from neoteny.cli.parser import RunOptions
-from neoteny.cli.trust import DIGEST
-from neoteny.experiments import Experiment
-from neoteny.problems.problem import Problem, Source
+from neoteny.cli.prepare import Prepared, prepare
 from neoteny.report.analysis import save_analysis
-from neoteny.suite.configuration import describe
-from neoteny.suite.environment import choose_device, choose_kernel, open_problems, versions
 from neoteny.suite.identity import run_ids, setting_digest, setting_digests
-from neoteny.suite.processes import run_workers, stop_with_parent
+from neoteny.suite.processes import stop_with_parent
 from neoteny.suite.progress import Display
+from neoteny.suite.schedulers.scheduler import (
+    Orders,
+    Resources,
+    Work,
+    load_scheduler,
+    parse_pairs,
+    split_name,
+)
 from neoteny.suite.session import Job, Notify
-from neoteny.suite.stacks import Run, remaining_stacks, runs_of
+from neoteny.suite.shards import WHOLE, Shard
+from neoteny.suite.stacks import remaining_stacks, runs_of
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Damaged, Stopped, StoreError
-from neoteny.suite.store.results import Results
-from neoteny.suite.sweep import Sweep
+from neoteny.suite.store.objects import is_remote
+from neoteny.suite.store.remote import RemoteResults
+from neoteny.suite.trackers.tracking import Tracking
 from neoteny.suite.worker import Worker
-from neoteny.text import nearest, printable
+from neoteny.text import printable
 
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -38,56 +44,47 @@ STOPPED = 130
 
 def command_run(**options: Any) -> int:
     """Run an experiment to its end, or until it is stopped."""
-    return prepare(RunOptions(**options)).run()
+    return Launch.of(prepare(RunOptions(**options))).run()
 
 
 def command_work(options: str, threads: int) -> int:
     """Be one of the processes of `neoteny run --jobs`."""
-    return prepare(RunOptions.from_json(options)).work_for_parent(threads)
+    return Launch.of(prepare(RunOptions.from_json(options), is_child=True)).work_for_parent(threads)
 
 
 @dataclass(frozen=True)
-class Launch:
-    """Everything that a run needs, checked: the data is there, the folder is ours.
+class Launch(Prepared):
+    """A prepared command, and what it does."""
 
-    `every` has one run per setting, with the settings that --methods leaves for later.
-    """
-
-    options: RunOptions
-    experiment: Experiment
-    sweep: Sweep
-    results: Results
-    streams: dict[Problem, Source]
-    device: torch.device
-    kernel: str
-    wanted: list[Run]
-    every: list[Run]
+    @classmethod
+    def of(cls, prepared: Prepared) -> Launch:
+        """What does the prepared command."""
+        return cls(**vars(prepared))
 
     def run(self) -> int:
         """Train everything that is left and save what a user's file says of it; returns the exit status."""
         status = self._train()
         if not self._save_analysis():
             return status or 1
-        if status == 0:
-            root = self.results.root
+        if status == 0 and not self.options.dry_run:
+            root = self.results.address
             print(f"Done. `neoteny report {root}` writes the page, `neoteny claims {root}` prints the verdicts.")
         return status
 
     def _train(self) -> int:
-        """Train everything that is left, in this process or in several; returns the exit status."""
+        """Train everything that is left, where --on says; returns the exit status."""
+        name, _ = split_name(self.options.on)
+        scheduler = load_scheduler(name)
         self._write_plan()
-        jobs = self._choose_jobs()
-        root = self.results.root
+        jobs = self._choose_jobs(name)
         stop = StopFlag()
-        with stop.listening(), stop.after(self.options.stop_after), Display(self.results) as display:
+        until = stop.after(self.options.stop_after)
+        with stop.listening(), until, Display(self.results) as display, self._track(display.notify):
             try:
-                if jobs == 1:
-                    worker = Worker(self.sweep, self._job(stop, display.notify, _threads(1)))
-                    failures = [f"neoteny: {line}" for line in worker.run()]
-                else:
-                    failures = self._run_processes(jobs, stop, display)
+                failures = scheduler.run(self._work(jobs, stop, display.notify))
             except Stopped as stopped:
-                again = f"Stopped. Repeat the command to continue; `neoteny status {root}` shows the progress."
+                where = self.results.address
+                again = f"Stopped. Repeat the command to continue; `neoteny status {where}` shows the progress."
                 display.notify("\n".join(filter(None, [str(stopped), again])))
                 return STOPPED
         for failure in failures:
@@ -96,6 +93,59 @@ class Launch:
             log("Finished runs are kept; repeat the command to try the others again.")
             return 1
         return 0
+
+    def _track(self, notify: Notify) -> contextlib.AbstractContextManager[Any]:
+        """Tell a tracker of the results, where one is asked for."""
+        if self.options.track is None:
+            return contextlib.nullcontext()
+        return Tracking(self.options.track, self.results, self.sweep, notify)
+
+    def _work(self, jobs: int, stop: StopFlag, notify: Notify) -> Work:
+        """What the scheduler is given."""
+        options, (name, address) = self.options, split_name(self.options.on)
+        out = self.results.address if is_remote(options.out) else self.results.root.resolve()
+        data = options.data or os.environ.get("NEOTENY_DATA")
+        there = dataclasses.replace(
+            options,
+            experiment=str(self.experiment.path.resolve()) if self.experiment.path else options.experiment,
+            out=out,
+            repair=False,
+            data=Path(data).resolve() if data else None,
+            device=self.device.type,
+            on="local",
+            track=None,
+        )
+        code = self.experiment.code
+        cpus = options.cpus_per_stack
+        orders = Orders(
+            options=there.to_json(),
+            command=self.command,
+            lease_seconds=options.lease_seconds,
+            folder_id="" if is_remote(options.out) or name != "ray" else self.results.claims.folder_id(),
+            source=code.source if code is not None else None,
+            threads=cpus,
+        )
+        threads = _threads(1) if name == "local" and jobs == 1 else cpus
+        here = dataclasses.replace(options, out=out, repair=False, track=None)
+        return Work(
+            worker=Worker(self.sweep, self.make_job(stop, notify, threads), shard=self.shard),
+            orders=orders,
+            join=join_run,
+            resources=Resources(
+                workers=jobs if name == "local" else options.workers,
+                cpus=cpus,
+                gpus=_gpus(options, self.device),
+                more=parse_pairs(options.slurm),
+            ),
+            arguments=lambda jobs: ["work", here.to_json(), str(_threads(jobs))],
+            address=address,
+            dry_run=options.dry_run,
+        )
+
+    @property
+    def shard(self) -> Shard:
+        """The share of the stacks that this command trains."""
+        return Shard.parse(self.options.shard) if self.options.shard else WHOLE
 
     def _save_analysis(self) -> bool:
         """Save figures and claims of a user's experiment, which reports then show; returns whether they could be made.
@@ -111,6 +161,7 @@ class Launch:
                 return True
             analysis = self.experiment.analyse(frame, self.sweep)
             save_analysis(results.root, analysis, len(results.finished_runs()), code.digest)
+            results.push("analysis.json")
         except StoreError as error:
             log(f"neoteny: the figures and claims were not saved. {error}")
             return False
@@ -126,37 +177,32 @@ class Launch:
         stop_with_parent(stop)
         with stop.listening():
             try:
-                failures = Worker(self.sweep, self._job(stop, log, threads), alone=False).run()
+                failures = Worker(self.sweep, self.make_job(stop, log, threads), alone=False, shard=self.shard).run()
             except Stopped:
                 return STOPPED
+            finally:
+                if isinstance(self.results, RemoteResults):
+                    self.results.discard()
         for failure in failures:
             log(f"neoteny: {failure}")
         return 1 if failures else 0
 
-    def _job(self, stop: StopFlag, notify: Notify, threads: int) -> Job:
+    def make_job(self, stop: StopFlag, notify: Notify, threads: int) -> Job:
+        """How the stacks of this command are trained in this process."""
         seconds = self.options.checkpoint_seconds
         return Job(self.results, self.streams, self.device, self.kernel, seconds, threads, stop, notify)
 
-    def _run_processes(self, jobs: int, stop: StopFlag, display: Display) -> list[str]:
-        """Let several processes share the stacks; returns what failed."""
-        options = dataclasses.replace(self.options, out=self.results.root, repair=False)
-        failures, notes = run_workers(["work", options.to_json(), str(_threads(jobs))], jobs, stop)
-        plan = self.results.plan()
-        if failures and not plan["more"] and self.results.finished_runs().issuperset(plan["runs"]):
-            failures, notes = [], "\n".join(failures)  # another worker has trained what one could not
-        if notes:
-            display.notify(notes)
-        return failures
-
-    def _choose_jobs(self) -> int:
-        stacks = remaining_stacks(self.sweep, self.results, self.wanted)
-        jobs = self.options.jobs or (1 if self.device.type == "cuda" else os.cpu_count() or 1)
+    def _choose_jobs(self, name: str) -> int:
+        stacks = self.shard.keep(self.sweep, self.wanted, remaining_stacks(self.sweep, self.results, self.wanted))
+        jobs = self.options.jobs or self.options.workers
+        jobs = jobs or (1 if self.device.type == "cuda" else os.cpu_count() or 1)
         if self.sweep.selection is None:
             jobs = min(jobs, max(1, len(stacks)))
+        who = f"{jobs} process{'es' if jobs > 1 else ''}" if name == "local" else self.options.on
+        share = f" (shard {self.shard})" if self.shard != WHOLE else ""
         log(
             f"{self.experiment.name}, scale {self.options.scale}: {len(self.wanted)} runs, {len(stacks)} stacks to "
-            f"train, {jobs} process{'es' if jobs > 1 else ''}, on {self.device.type}, results in "
-            f"{self.results.root}"
+            f"train{share}, {who}, on {self.device.type}, results in {self.results.address}"
         )
         return jobs
 
@@ -175,7 +221,7 @@ class Launch:
                 "settings": sorted(settings),
                 "left_out": self._left_out(planned),
                 "more": more,
-                "command": self.options.command(self.results.root),
+                "command": self.options.command(self.results.address),
                 "folder": "" if path is None else str(path.resolve().parent),
             }
         )
@@ -228,50 +274,17 @@ class Launch:
         return list(dict.fromkeys(run.setting.method for run in self.every if run.setting.method not in begun))
 
 
-def prepare(options: RunOptions) -> Launch:
-    """Load the experiment, find its data and open its folder; validates everything before writing."""
-    experiment = experiments.load(options.experiment)
-    if experiment.code is not None and experiment.name in (*experiments.NAMES, *experiments.VARIANTS):
-        raise experiments.ExperimentError(
-            f"{experiment.path} would be called {experiment.name}, as an experiment of the package is; rename the file."
-        )
-    sweep = experiment.make_sweep(options.scale)
-    if options.runs is not None:
-        settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
-        sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
-    device = choose_device(options.device, sweep)
-    kernel = choose_kernel(options.kernel, device)
-    every = runs_of(sweep, sweep.settings, kernel, range(1))
-    streams = open_problems(sweep, options.data)
-    about = {
-        "experiment": experiment.name,
-        "scale": options.scale,
-        "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
-        "configuration": describe(sweep),
-        "versions": versions(),
-        **({DIGEST: experiment.code.digest} if experiment.code else {}),
-    }
-    root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
-    sweep = _keep_methods(sweep, options.methods)
-    wanted = runs_of(sweep, sweep.settings, kernel)
-    source = experiment.code.source if experiment.code else None
-    results = Results.create(root, about, source, options.repair)
-    return Launch(options, experiment, sweep, results, streams, device, kernel, wanted, every)
+def join_run(orders: Orders) -> Worker:
+    """In a process of a cluster: a worker for stacks of a command that runs elsewhere."""
+    launch = Launch.of(prepare(RunOptions.from_json(orders.options), orders))
+    return Worker(launch.sweep, launch.make_job(StopFlag(), log, orders.threads), alone=False)
 
 
-def _keep_methods(sweep: Sweep, names: str | None) -> Sweep:
-    """The sweep with the settings of these methods only; None: all."""
-    if names is None:
-        return sweep
-    known = list(dict.fromkeys(setting.method for setting in sweep.settings))
-    wanted = [name.strip() for name in names.split(",")]
-    for name in wanted:
-        if name not in known:
-            raise ValueError(
-                f"--methods: this experiment has no method {name!r}.{nearest(name, known)} It has {', '.join(known)}."
-            )
-    settings = tuple(setting for setting in sweep.settings if setting.method in wanted)
-    return dataclasses.replace(sweep, settings=settings)
+def _gpus(options: RunOptions, device: torch.device) -> float:
+    """GPUs per stack."""
+    if options.gpus_per_stack is not None:
+        return options.gpus_per_stack
+    return 1.0 if device.type == "cuda" else 0.0
 
 
 def _threads(jobs: int) -> int:

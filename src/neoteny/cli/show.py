@@ -29,14 +29,19 @@ def command_list() -> int:
     return 0
 
 
-def command_status(folder: Path) -> int:
-    """Print how far a results folder is."""
+def command_status(folder: Path, follow: bool) -> int:
+    """Print how far a results folder is, once or until it is finished."""
     from neoteny.cli.trust import command_to_continue
     from neoteny.suite.progress import status_text
+    from neoteny.suite.schedulers.queue import describe_queue
     from neoteny.suite.store.folder import ResultsFolder
 
     results = ResultsFolder.open(folder)
-    say(status_text(results, command_to_continue(results)))
+    if follow:
+        from neoteny.suite.follow import follow as show_again_and_again
+
+        show_again_and_again(results)
+    say("\n".join(filter(None, [status_text(results, command_to_continue(results)), describe_queue(folder)])))
     return 0
 
 
@@ -66,17 +71,28 @@ def command_claims(folder: Path, file: Path | None, trust: bool, so_far: bool, t
 
 def command_report(folder: Path, file: Path | None, trust: bool, so_far: bool, tasks: int | None) -> int:
     """Write the page and the figures; the exit status is 1 where the experiment's own code failed."""
-    from neoteny.cli.analysis import Part
+    from neoteny.cli.made import Made
     from neoteny.suite.store.errors import StoreError
     from neoteny.suite.store.files import try_lock
-    from neoteny.suite.store.results import Results
+    from neoteny.suite.store.folder import ResultsFolder
 
-    results = Results.open(folder)
+    results, width = ResultsFolder.open(folder), shutil.get_terminal_size((120, 24)).columns
     results.refuse_links()
     with try_lock(results.root / "locks" / "report.lock") as mine:
         if not mine:
             raise StoreError(f"Another process is writing the report of {results.root} now; wait for it.")
-        return _make_report(results, Part(file, trust, so_far, tasks))
+        whole = file is None and not trust and not so_far and tasks is None
+        made = Made(results, width) if whole else None
+        said = made.recall() if made else None
+        if said is not None:
+            say(f"{said}\n(Made before: neither the results nor the code have changed since.)")
+            return 0
+        from neoteny.cli.analysis import Part
+
+        status, said, files = _make_report(folder, Part(file, trust, so_far, tasks), width)
+        if made and status == 0:
+            made.keep(said, files, len(results.finished_runs()))
+        return status
 
 
 def _complain(analysis: Analysis) -> int:
@@ -86,16 +102,22 @@ def _complain(analysis: Analysis) -> int:
     return 1 if analysis.failures else 0
 
 
-def _make_report(results: Results, part: Part) -> int:
-    """Write report.html and the figures; print the table, the verdicts and the page's path."""
+def _make_report(folder: Path, part: Part, width: int) -> tuple[int, str, list[Path]]:
+    """Write report.html and the figures; print the table, the verdicts and the page's path.
+
+    Returns:
+        The exit status, what was printed, and the files.
+    """
     from neoteny.cli.analysis import analyse
     from neoteny.report.figures import write_figures
     from neoteny.report.page import Report, write_report
     from neoteny.report.tables import performance_table, to_text
+    from neoteny.suite.store.results import Results
 
+    results = Results.open(folder)
     analysis, frame, note = analyse(results, part, may_be_empty=False)
     table = performance_table(frame, analysis.metric, analysis.higher_is_better)
-    write_figures(results.root, analysis.charts)
+    figures = write_figures(results.root, analysis.charts)
     page = write_report(
         results.root,
         Report(
@@ -114,32 +136,32 @@ def _make_report(results: Results, part: Part) -> int:
             failures=analysis.failures,
         ),
     )
-    say(to_text(table, shutil.get_terminal_size((120, 24)).columns) + "\n")
-    for claim, verdict in analysis.claims:
-        say(f"[{verdict.outcome}] {claim.statement}")
-    if note:
-        say(f"\n{note}")
-    say(f"\n{page}")
-    return _complain(analysis)
+    lines = [
+        to_text(table, width),
+        "",
+        *(f"[{verdict.outcome}] {claim.statement}" for claim, verdict in analysis.claims),
+    ]
+    lines += [*(["", note] if note else []), "", str(page)]
+    said = "\n".join(lines)
+    say(said)
+    return _complain(analysis), said, [page, *figures]
 
 
 def _facts(results: Results) -> dict[str, str]:
     from neoteny.suite.progress import format_seconds
+    from neoteny.suite.store.records import runs_in
 
-    parts = results.parts()
+    parts = results.records()
     planned = results.plan()["runs"]
-    finished = results.finished_runs()
+    finished = runs_in(parts)
     left = [run for run in planned if run not in finished]
-    diverged = sum(run["diverged_at_update"] is not None for part in parts for run in part["runs"])
     facts = {
         "Runs": f"{len(finished)} finished" + (f", {len(left)} left" if left else ""),
-        "Diverged": str(diverged),
-        "Training time": f"{format_seconds(sum(part['seconds'] for part in parts))}, summed over finished stacks",
-        "Machine": "; ".join(sorted({part["machine"] for part in parts})),
-        "Backend": "; ".join(sorted({f"{part['kernel']} on {part['device']}" for part in parts})),
-        "Versions": "; ".join(
-            sorted({", ".join(f"{name} {number}" for name, number in part["versions"].items()) for part in parts})
-        ),
+        "Diverged": str(sum(part.diverged for part in parts)),
+        "Training time": f"{format_seconds(sum(part.seconds for part in parts))}, summed over finished stacks",
+        "Machine": "; ".join(sorted({part.machine for part in parts})),
+        "Backend": "; ".join(sorted({part.backend for part in parts})),
+        "Versions": "; ".join(sorted({part.versions for part in parts})),
     }
     if results.about["data"]:
         facts["Data"] = results.about["data"]

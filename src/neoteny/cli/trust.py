@@ -83,6 +83,8 @@ def command_to_continue(results: ResultsFolder) -> str:
         found = RunOptions.from_command(results.plan()["command"])
     except Damaged:  # `status` names it
         found = None
+    if found is not None and ":" in (found.track or ""):  # a module's name, which would be imported
+        found = dataclasses.replace(found, track=None)
     if is_ours(results):
         name, scale = results.about["experiment"], results.about["scale"]
         found = dataclasses.replace(found or RunOptions(name), experiment=name, scale=scale)

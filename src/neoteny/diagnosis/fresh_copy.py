@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from neoteny.attachment.attachment import attachments
+from neoteny.attachment.registry import attachments
 from neoteny.draws.fit import UNIFORM, is_uniform
 from neoteny.draws.initial import Initial, declared_distributions, declared_for, distribution_of
 from neoteny.layers.kinds import BOUNDARIES, is_input_first_linear

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neoteny import metrics
-from neoteny.attachment.attachment import attachments
+from neoteny.attachment.registry import attachments
 from neoteny.diagnosis.destinations import Destination, destination
 from neoteny.diagnosis.diagnose import find_units
 from neoteny.diagnosis.fresh_copy import FreshCopies

@@ -18,6 +18,9 @@ from neoteny.layers.groups import Port, join
 from neoteny.layers.kinds import feature_dim, input_first, norm_fresh, width_in, width_out
 from neoteny.layers.regions import ChosenUnits, Region
 
+_IN_PARALLEL = 32768
+"""Numbers from which on torch adds them in several threads."""
+
 
 class BoundPort:
     """What all ports share: the module's name and the unit -> features map."""
@@ -223,7 +226,16 @@ class ConsumerPort(WeightPort):
         by_group = bias.unflatten(-1, (self.groups, -1))
         runs, columns = self.indices(chosen)
         group = torch.div(columns, self.width // self.groups, rounding_mode="floor")
-        by_group.index_put_((*runs, group), (sign * share).to(bias.dtype), accumulate=True)
+        index, values = (*runs, group), (sign * share).to(bias.dtype)
+        units = max(1, len(values))
+        if bias.device.type == "cpu" and values.numel() >= _IN_PARALLEL:
+            # Threads that add at once do so in another order each time; parts that are small enough are added in order.
+            index = tuple(each.expand(group.shape).reshape(-1, 1) for each in index)
+            values = values.flatten(0, 1).unsqueeze(1)
+            units = max(1, (_IN_PARALLEL - 1) // values.shape[-1])
+        for start in range(0, len(values), units):
+            part = slice(start, start + units)
+            by_group.index_put_(tuple(each[part] for each in index), values[part], accumulate=True)
 
     def _tap_means(self, image: Tensor) -> Tensor:
         """(N, *spatial) -> (N, taps): mean over output positions of what lies under each tap."""

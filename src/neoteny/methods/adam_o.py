@@ -25,7 +25,8 @@ class AdamO(Adam):
 
     It acts on every parameter of two or more axes that has a gradient; a convolution is the matrix (out, in * taps).
     To leave some alone, an embedding for example, give them a parameter group with `strength` 0. Known to us from
-    descriptions and third-party code; the authors' own code is not verified.
+    descriptions and third-party code; the authors' own code is not verified. The pull
+    takes two products of matrices per layer; with a batch smaller than the layer they are dearer than the update.
 
     Args:
         step_size: \(\alpha\), at least 0.

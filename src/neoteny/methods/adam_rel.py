@@ -14,8 +14,9 @@ from neoteny.units.view import View
 class AdamRel(Method):
     r"""Starts Adam's step count again when the target changes, and keeps its moments (Ellis et al. 2024).
 
-    Adam with relative time steps: at a change of the target, \(t \leftarrow 0\). Both moments are kept; only the step count \(t\) in \(\hat m = m / (1 - \beta_1^t)\), \(\hat v = v / (1 -
-    \beta_2^t)\) goes back to zero, for all weights. With settled moments the next update is then
+    Adam with relative time steps: at a change of the target, \(t \leftarrow 0\). Both moments are kept; only the step
+    count \(t\) in \(\hat m = m / (1 - \beta_1^t)\), \(\hat v = v / (1 - \beta_2^t)\) goes back to zero, for all
+    weights. With settled moments the next update is then
     \(\sqrt{1 - \beta_2} / (1 - \beta_1)\) of its usual size, 0.316 with the usual betas, and larger gradients of the
     new target do not make it long. It acts on the optimizer: `torch.optim.Adam`, `AdamW` and others of that kind,
     `neoteny.optim.Adam`, and in a stack `Adam`, `AdamW` and `AdamO`. Other optimizers are refused.

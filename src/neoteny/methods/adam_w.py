@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neoteny.methods.adam import Adam
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelTerms
 from neoteny.methods.method import check_number
 from neoteny.units.view import View
 
@@ -44,6 +45,11 @@ class AdamW(Adam):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self, "weight_decay")
+
+    def kernel_terms(self) -> KernelTerms:
+        """Adam, and decoupled weight decay."""
+        terms = {"step_size": self.step_size, "betas": self.betas, "eps": self.eps}
+        return KernelTerms(optimizer="adam", weight_decay=self.weight_decay, **terms)
 
     def _decay(self, view: View, parameter: Tensor) -> None:
         size = view.per_run(self.step_size, parameter, view.axes(parameter))

@@ -21,7 +21,7 @@ _SMALL = 1e-8  # the authors', beside the mean distance
 
 @dataclass(frozen=True)
 class CChain(Method):
-    r"""Penalises churn, the change of outputs on data that are not being learned (C-CHAIN, 2025).
+    r"""Penalises churn, the change of outputs on data that are not being learned (Tang et al. 2025).
 
     Adds \(c\, D(f_{\text{old}}, f)\) to the loss, on a reference batch. \(f_{\text{old}}\) is the network as it was
     `lag` updates ago and is held constant. The distance \(D\) is the mean squared difference of outputs
@@ -78,7 +78,7 @@ class CChain(Method):
         "all weights and biases",
         "at every update",
         "one or two copies of the weights, and the inputs of two or more updates",
-        "C-CHAIN 2025, reducing churn to keep plasticity in reinforcement learning (authors and title not verified)",
+        "Tang et al. 2025, Mitigating plasticity loss in continual reinforcement learning by reducing churn",
     )
 
     def __post_init__(self) -> None:

@@ -106,6 +106,12 @@ class Chain:
         self._each("transform_gradients")
 
     @torch.no_grad()
+    def accumulate(self) -> None:
+        """Let methods that read activations add up what was recorded, which is then forgotten."""
+        for method, state in self.pairs:
+            _expect_nothing(method, "accumulate", self._call(method, "accumulate", self.view, state))
+
+    @torch.no_grad()
     def after_update(self) -> None:
         """Let every method act; the one that is the optimizer makes the update."""
         self._each("step")

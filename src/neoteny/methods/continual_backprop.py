@@ -30,7 +30,8 @@ from neoteny.units.gradients import gradient_modules, replacement_cost
 from neoteny.units.magnitudes import Magnitudes
 from neoteny.units.reset import clear_outgoing, draw_incoming
 from neoteny.units.schedule import Schedule
-from neoteny.units.utilities import ACTIVITY, CENTRED, GRADIENT, INCOMING, OUTGOING, RANDOM, UTILITIES
+from neoteny.units.totals import add_passes, measure_totals
+from neoteny.units.utilities import ACTIVITY, CENTRED, GRADIENT, RANDOM, UTILITIES
 from neoteny.units.view import LiveGroup, Reader, View, read_modules
 
 COUNTS = ("eligible", "layer")
@@ -151,7 +152,9 @@ class ContinualBackprop(Method):
         Returns:
             The groups that were measured. The others did not run or are frozen: their units do not age.
         """
-        settings = Settings(self.decay_rate, self.utility, self.maturity_threshold, self.compensate)
+        settings = self._settings()
+        if view.ranks is not None or view.totals is not None:
+            return measure_totals(view, state, settings)
         fused = fused_tick(view, state, settings)
         if fused is not None and fused.measure(view):
             return list(view.groups)
@@ -166,6 +169,10 @@ class ContinualBackprop(Method):
             measured.append(group)
         view.shared_inputs.finish()
         return measured
+
+    def accumulate(self, view: View, state: State) -> None:
+        """Add what was recorded to the sums of every group."""
+        add_passes(view, state, self._settings())
 
     def replace(self, view: View, state: State, groups: Sequence[LiveGroup]) -> None:
         """Reset the units of these groups that are due; all are chosen before any is reset."""
@@ -274,6 +281,9 @@ class ContinualBackprop(Method):
     def _uses_gradients(self) -> bool:
         return bool(UTILITIES[self.utility] & GRADIENT)
 
+    def _settings(self) -> Settings:
+        return Settings(self.decay_rate, self.utility, self.maturity_threshold, self.compensate)
+
     def _recount(self, statistics: State, step: int | None = None, accumulator: Any = None) -> None:
         """Count eligible units from the birth steps; on a GPU this waits for the device."""
         schedule: Schedule = statistics["schedule"]
@@ -298,23 +308,14 @@ class ContinualBackprop(Method):
         if terms & GRADIENT:
             centre = mean / units.correction(statistics) if self.compensate else None
             utility = replacement_cost(view, group, reader, mean.dtype, centre)
-        elif terms & ACTIVITY:
+            units.move_utility(statistics, utility, view.per_run(self.decay_rate, mean, axes=1))
+            return
+        contributed = None
+        if terms & ACTIVITY:
             centre = mean / units.correction(statistics) if terms & CENTRED else None
-            utility = units.contribution(view, group, reader, magnitudes, batches, centre)
-        elif terms & OUTGOING:
-            total: Any = sum(magnitudes.outgoing_sum(port).mean(-1) for port in group.consumers)
-            utility = total / sum(port.fan_out for port in group.consumers)
-        else:
-            utility = torch.ones_like(mean)
-        if terms & INCOMING:
-            # A unit without incoming weights is a constant: without this rule its utility would be 1 / 0.
-            incoming = magnitudes.incoming_mean(group).to(mean.dtype)
-            utility = (utility / incoming).masked_fill(incoming == 0.0, 0.0)
-        running: Tensor = statistics["utility"]
-        finite = torch.isfinite(utility)
-        if not units.all_on_host(finite):
-            utility = torch.where(finite, utility, running)
-        running.lerp_(utility.to(running.dtype), 1.0 - view.per_run(self.decay_rate, running, axes=1))
+            contributed = units.contribution(view, group, reader, magnitudes, batches, centre)
+        utility = units.instant_utility(group, magnitudes, terms, contributed, mean.dtype)
+        units.move_utility(statistics, utility, view.per_run(self.decay_rate, mean, axes=1))
 
     def _choose(self, view: View, group: LiveGroup, statistics: State, counts: np.ndarray) -> ChosenUnits:
         """The `counts` eligible units of lowest utility in each run; ties go to the lowest index."""

@@ -37,15 +37,91 @@ class Replacement:
 
 
 @dataclass(frozen=True)
+class UtilityStep:
+    """An update that spares useful weights; the arguments of `UPGD`, which see. The average is its first moment."""
+
+    decay_rate: float
+    noise_std: Number
+    weight_decay: Number
+    factor: float
+    scale: str
+    protect: bool
+
+
+@dataclass(frozen=True)
+class PeriodicReset:
+    """Units are reset every `period` updates if a score of theirs is at most `threshold`.
+
+    Attributes:
+        score: over the layer's mean of it: "activity", the mean of |h| (see `ReDo`), or "gradient", the mean of |g| of
+            the incoming weights (see `ReGraMa`).
+        period, threshold: see there.
+    """
+
+    score: str
+    period: int
+    threshold: Number
+
+
+@dataclass(frozen=True)
+class SilenceReset:
+    """Units are reset at silences that are long for them; the arguments of `SelfNormalizedResets`, which see.
+
+    Attributes:
+        period: updates between two recalibrations; 0 where tasks are counted instead.
+    """
+
+    rejection: Number
+    first_threshold: int
+    longest: int
+    period: int
+
+
+@dataclass(frozen=True)
+class Reinit:
+    """Single weights are redrawn every `period` updates; the arguments of `SelectiveWeightReinit`, which see."""
+
+    period: int
+    amount: Number
+    utility: str
+    rule: str
+    decay_rate: Number
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Weights and biases are clipped after the update; the arguments of `WeightClipping`, which see."""
+
+    bound: Number
+    spare_output: bool
+
+
+@dataclass(frozen=True)
+class SlowCopy:
+    """A running average of all weights, copied back every `period` updates (0: never); see `HareAndTortoise`."""
+
+    decay: Number
+    period: int
+
+
+@dataclass(frozen=True)
 class KernelTerms:
     """A method's part of one update, in the terms that kernels compute; what is left out, the method does not do.
 
     Attributes:
-        optimizer: the rule of the update, "sgd", "momentum" or "adam"; "" for a method that is not the optimizer.
+        optimizer: the rule of the update, "sgd", "momentum", "adam" or "upgd"; "" for a method that is not the
+            optimizer.
         step_size, momentum, betas, eps: of the optimizer.
+        weight_decay: of "adam", decoupled: the weights shrink before the update.
+        utility_step: of "upgd".
         l2: strength of an L2 term that joins the gradients before the update.
+        anchor: strength of a pull to the initial weights that joins the gradients, but for those of norms.
         noise_std: standard deviation of the noise that is added to every weight after the update.
         replacement: how units are replaced after the update.
+        reset: which units are reset after the update.
+        reinit: which weights are redrawn after the update.
+        clip: the bounds that the weights are held within after the update.
+        slow: the running average that is kept after the update.
     """
 
     optimizer: str = ""
@@ -56,6 +132,13 @@ class KernelTerms:
     l2: Number | None = None
     noise_std: Number | None = None
     replacement: Replacement | None = None
+    utility_step: UtilityStep | None = None
+    anchor: Number | None = None
+    weight_decay: Number | None = None
+    reset: PeriodicReset | SilenceReset | None = None
+    reinit: Reinit | None = None
+    clip: Clip | None = None
+    slow: SlowCopy | None = None
 
 
 @dataclass(frozen=True)
@@ -63,16 +146,25 @@ class KernelState:
     """Where a method's state lies, so that a kernel can copy it out and back.
 
     Attributes:
-        moments: tensors by parameter: the velocity, or Adam's first and second moments.
+        moments: tensors by parameter that are zero for a new element: the velocity, Adam's first and second moments.
+        copies: tensors by parameter that are the new element itself: initial weights, slow weights.
         clock: the dict whose entry "step" is the number of updates; None if the method does not count them.
         resets: the reset steps of rows and columns by parameter (see `ElementSteps`); None if none are kept.
         units: a group's statistics and schedule by its name (see `ContinualBackprop.init`).
+        worth: tensors by weight that `Reinit` has measured since it last redrew some; empty right after that.
+        redrawn: int64 (n,), how many weights were redrawn; None where none are.
+        groups: a group's dict by its name (see `UnitMethod.init`): how many of its units were reset, "replaced", and
+            what the method keeps of them.
     """
 
-    moments: tuple[Mapping[str, Tensor], ...] = ()
+    moments: tuple[dict[str, Tensor], ...] = ()
+    copies: Mapping[str, Tensor] = field(default_factory=dict)
     clock: dict[str, Any] | None = None
     resets: dict[str, Any] | None = None
     units: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    worth: dict[str, Tensor] = field(default_factory=dict)
+    redrawn: Tensor | None = None
+    groups: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

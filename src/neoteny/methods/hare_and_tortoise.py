@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import Region
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, SlowCopy
 from neoteny.methods.method import Method, State, check_flag, check_number, count_update, slot
 from neoteny.units.view import View
 
@@ -82,6 +83,16 @@ class HareAndTortoise(Method):
         """The slow value of a reset element is its new one."""
         if region.name in state["parameters"]:
             region.copy(view.tensor(region.name), state["parameters"][region.name])
+
+    def kernel_terms(self) -> KernelTerms | str:
+        """The running average, and its copies."""
+        if self.clear_optimizer:
+            return "HareAndTortoise(clear_optimizer=True) is not covered"
+        return KernelTerms(slow=SlowCopy(self.decay, self.period))
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The slow weights, and the number of updates."""
+        return KernelState(clock=state, copies=state["parameters"])
 
 
 def _slow(state: State, name: str, tensor: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class L2ER(Method):
-    r"""L2 regularisation together with ascent on the effective rank of features (L2-ER, 2026).
+    r"""L2 regularisation together with ascent on the effective rank of features (He et al. 2026).
 
     Adds \(\lambda w\) to every gradient. Every `period` updates, after the update, it makes one plain gradient step
 
@@ -61,7 +61,7 @@ class L2ER(Method):
         "all weights and biases",
         "L2 at every update, a rank step every `period` updates",
         "the inputs of up to `period` updates",
-        "L2-ER 2026, L2 regularisation with effective rank (authors and title not verified)",
+        "He et al. 2026, Spectral collapse drives loss of plasticity in deep continual learning",
     )
 
     def __post_init__(self) -> None:

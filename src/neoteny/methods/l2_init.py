@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import Region
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms
 from neoteny.methods.method import Method, State, check_choice, check_flag, check_number, slot
 from neoteny.units.view import View
 
@@ -96,6 +97,16 @@ class L2Init(Method):
         """The new value of a reset element is its initial value."""
         if region.name in state["parameters"]:
             region.copy(view.tensor(region.name), state["parameters"][region.name])
+
+    def kernel_terms(self) -> KernelTerms | str:
+        """The pull to the initial weights."""
+        if self.norm != "l2" or self.decoupled:
+            return "L2Init with another norm, or decoupled, is not covered"
+        return KernelTerms(anchor=self.strength)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The initial weights."""
+        return KernelState(copies=state["parameters"])
 
     def _pull(self, view: View, parameter: Tensor, anchor: Tensor) -> Tensor:
         """The term's gradient."""

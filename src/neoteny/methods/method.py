@@ -120,6 +120,13 @@ class Method:
     def step(self, view: View, state: State) -> None:
         """Act after the update; of an optimizer, the update itself."""
 
+    def accumulate(self, view: View, state: State) -> None:
+        """Add what was recorded since the last call to sums in `view.totals`, from which `step` then works.
+
+        It is called with `attach(..., accumulate="sums")`, where inputs are forgotten after each pass. A method that
+        reads activations and does not write it, in its own class, cannot be attached so.
+        """
+
     def task_boundary(self, view: View, state: State, data: BoundaryData | None = None) -> None:
         """Act when a new task begins."""
 

@@ -35,6 +35,8 @@ class Muon(Method):
     one for a hidden matrix. Name them by parameter groups where that is wrong:
     `[{"params": hidden, "adam": "vectors"}, {"params": rest, "adam": "all"}]`.
 
+    Each Newton-Schulz step takes three products of matrices. With small batches that is most of the update's time.
+
     Args:
         step_size: \(\alpha\) of hidden matrices, at least 0; 0.02 in the authors' code (from memory, not verified).
         momentum: \(\mu\), in [0, 1); the authors use 0.95.

@@ -26,6 +26,8 @@ class Parseval(Method):
     Not built in: the authors' learnable diagonal behind each layer, and groups of rows. `Parseval(1e-4, scale=1.0,
     reference_width=None, outputs=())` is the form that FIRE is compared with, without its term on the scales of norms.
 
+    Every update multiplies each matrix with itself; with a batch smaller than the layer this is dearer than the update.
+
     Args:
         strength: \(\lambda\), at least 0. The authors use 1e-3 (MetaWorld, gridworld) and 1e-4 (LunarLander,
             quadruped); with `scale=1.0`, others use 1e-3 to 1e-5.

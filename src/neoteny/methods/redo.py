@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, PeriodicReset
 from neoteny.methods.method import State, check_number
 from neoteny.methods.unit_method import UnitMethod, mean_activity
 from neoteny.units.view import LiveGroup, Reader, View
@@ -88,6 +89,16 @@ class ReDo(UnitMethod):
             number = scheduled_number(group.units, state["update"], self.schedule, self.share)
             return scores <= scores.kthvalue(number, dim=-1, keepdim=True).values
         return scores <= view.per_run(self.threshold, activity, axes=1)
+
+    def kernel_terms(self) -> KernelTerms | str:
+        """Resets of units with little activity."""
+        if self.schedule:
+            return "ReDo with a schedule is not covered"
+        return KernelTerms(reset=PeriodicReset("activity", self.period, self.threshold))
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The number of updates, and counts of reset units."""
+        return KernelState(clock=state, groups=state["groups"])
 
 
 def scheduled_number(units: int, update: int, total: int, share: float) -> int:

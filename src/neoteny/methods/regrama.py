@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, PeriodicReset
 from neoteny.methods.method import State, check_choice, check_number
 from neoteny.methods.unit_method import UnitMethod
 from neoteny.units.gradients import gradient_modules, output_scores, weight_scores
@@ -92,3 +93,13 @@ class ReGraMa(UnitMethod):
     def choose(self, view: View, group: LiveGroup, reader: Reader, state: State) -> Tensor:
         """Units whose score is at most the threshold."""
         return state["score"] <= view.per_run(self.threshold, state["score"], axes=1)
+
+    def kernel_terms(self) -> KernelTerms | str:
+        """Resets of units with small gradients."""
+        if self.score != "weights":
+            return f"ReGraMa(score={self.score!r}) is not covered"
+        return KernelTerms(reset=PeriodicReset("gradient", self.period, self.threshold))
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The number of updates, counts of reset units, and scores."""
+        return KernelState(clock=state, groups=state["groups"])

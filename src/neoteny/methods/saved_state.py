@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
@@ -18,12 +19,13 @@ def describe_methods(methods: Sequence[Method]) -> list[dict[str, Any]]:
     return [{"name": type(method).__name__, **_plain(method.hyperparameters())} for method in methods]
 
 
-def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any], methods: Sequence[Method]) -> None:
     """Refuse a state dict of another kind, model or method, before anything is changed.
 
     Args:
         saved: what is to be loaded.
         mine: the state dict of the object it is loaded into.
+        methods: of that object. A setting that a method did not have when `saved` was made counts as its default.
 
     Raises:
         ValueError: says what was expected and what came.
@@ -36,7 +38,7 @@ def check_saved(saved: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
         raise ValueError(
             f"The state dict is of another model: expected unit groups {mine['groups']}, got {saved['groups']}."
         )
-    if saved["methods"] != mine["methods"]:
+    if _completed(saved["methods"], methods) != mine["methods"]:
         raise ValueError(
             f"The state dict is of other methods or settings: expected {mine['methods']}, got {saved['methods']}."
         )
@@ -69,6 +71,18 @@ def _check_shapes(saved: Any, mine: Any, place: str) -> None:
     elif isinstance(mine, Tensor) and (not isinstance(saved, Tensor) or saved.shape != mine.shape):
         came = tuple(saved.shape) if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"State dict, {place}: expected a tensor of shape {tuple(mine.shape)}, got {came}.")
+
+
+def _completed(saved: Sequence[Mapping[str, Any]], methods: Sequence[Method]) -> list[dict[str, Any]]:
+    """Saved names and settings, with the defaults of settings that are newer."""
+    found: list[dict[str, Any]] = []
+    for number, theirs in enumerate(saved):
+        method = methods[number] if number < len(methods) else None
+        newer: dict[str, Any] = {}
+        if method is not None and is_dataclass(method) and theirs.get("name") == type(method).__name__:
+            newer = {field.name: field.default for field in fields(method) if field.default is not MISSING}
+        found.append({**_plain(newer), **theirs})
+    return found
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from neoteny.draws import rng
 from neoteny.layers.regions import Region
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, Reinit
 from neoteny.methods.method import Method, State, check_choice, check_number, count_update
 from neoteny.units.view import View
 
@@ -122,6 +123,15 @@ class SelectiveWeightReinit(Method):
     def describe(self, view: View, state: State) -> str:
         """How many weights were redrawn."""
         return f"{int(state['redrawn'].sum()):,} weights redrawn"
+
+    def kernel_terms(self) -> KernelTerms:
+        """Redrawn weights."""
+        how = Reinit(self.period, self.amount, self.utility, self.rule, self.decay_rate)
+        return KernelTerms(reinit=how)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The number of updates, that of redrawn weights, and utilities."""
+        return KernelState(clock=state, worth=state["parameters"], redrawn=state["redrawn"])
 
     def _due(self, view: View, name: str, utility: Tensor, step: int) -> Tensor:
         """Which weights to redraw, a mask of the weight's shape."""

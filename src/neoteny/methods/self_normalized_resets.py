@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import ChosenUnits
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, SilenceReset
 from neoteny.methods.method import BoundaryData, State, check_choice, check_number
 from neoteny.methods.unit_method import UnitMethod
 from neoteny.units.view import LiveGroup, Reader, View
@@ -117,6 +118,15 @@ class SelfNormalizedResets(UnitMethod):
         chosen.put(kept["age"], 0)
         chosen.put(kept["threshold"], self.first_threshold)
         chosen.put(kept["histogram"], 0)
+
+    def kernel_terms(self) -> KernelTerms:
+        """Resets of units that were silent for long."""
+        period = self.period if self.clock == "updates" else 0
+        return KernelTerms(reset=SilenceReset(self.rejection, self.first_threshold, self.longest, period))
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The number of updates, and the groups' counts, ages, thresholds and histograms."""
+        return KernelState(clock=state, groups=state["groups"])
 
     def _rejection(self, view: View, like: Tensor, axes: int) -> float | Tensor:
         """eta, in double precision."""

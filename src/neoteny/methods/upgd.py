@@ -11,6 +11,7 @@ from torch import Tensor
 from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps
 from neoteny.methods.card import Card
+from neoteny.methods.declaration import KernelState, KernelTerms, UtilityStep
 from neoteny.methods.method import Method, State, check_choice, check_flag, check_number, slot
 from neoteny.methods.weight_noise import add_noise
 from neoteny.units.view import View
@@ -120,6 +121,15 @@ class UPGD(Method):
                 scale = largest.reshape(largest.shape + (1,) * view.axes(utility))
             found[name] = changeable_share(utility, scale)
         return found
+
+    def kernel_terms(self) -> KernelTerms:
+        """An update that spares useful weights."""
+        how = UtilityStep(self.decay_rate, self.noise_std, self.weight_decay, self.factor, self.scale, self.protect)
+        return KernelTerms(optimizer="upgd", step_size=self.step_size, utility_step=how)
+
+    def kernel_state(self, state: State) -> KernelState:
+        """The averages, the number of updates, and the reset steps."""
+        return KernelState(moments=(state["parameters"],), clock=state, resets=state["resets"])
 
     def _update(self, view: View, state: State, name: str, changeable: Tensor) -> None:
         gradient, parameter = view.gradient(name), view.parameters[name]

@@ -23,6 +23,8 @@ class Wasserstein(Method):
     another's place. \(\theta_0\) is the value before a parameter's first update. It describes the tensor as a whole, so
     resets of single elements leave it as it is.
 
+    Every update sorts every tensor. On a small network that takes many times as long as the update itself.
+
     Args:
         strength: \(\lambda\), at least 0. Others who ran it as a baseline use 1e-3, divided by the number of weights
             (reinforcement learning), and 1e-2.

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from neoteny.methods.card import Card
 from neoteny.methods.chosen_layers import belongs
+from neoteny.methods.declaration import Clip, KernelTerms
 from neoteny.methods.method import Method, State, check_flag, check_number
 from neoteny.units.view import View
 
@@ -63,3 +64,7 @@ class WeightClipping(Method):
                 if parameter is not None:
                     bound = view.per_run(self.bound, parameter, view.axes(parameter)) / math.sqrt(layer.inputs)
                     parameter.clamp_(-bound, bound)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    def kernel_terms(self) -> KernelTerms:
+        """Bounds for the weights."""
+        return KernelTerms(clip=Clip(self.bound, self.spare_output))

@@ -20,6 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+NEW_FIELD = {"new": True}
+"""Metadata of a field that was added to a problem later: with its default value it is not part of a run's identity, so
+that runs of before keep theirs."""
+
 
 class Plan(ABC):
     """One task of n runs."""

@@ -2,7 +2,7 @@
 
 `write_report` is the end of the flow: what it shows was computed before (`statistics`, `tables`, `claim`). The page
 needs no network: Plotly's JavaScript comes from its installed package, and a content security policy forbids the rest.
-Templates: page.html, page.css and page.js beside this file.
+Templates: page.html, page.css, charts.js and page.js beside this file; `live` has the page of a running sweep.
 """
 
 from __future__ import annotations
@@ -98,15 +98,15 @@ def render_page(report: Report) -> str:
     looks = choose_looks(report.charts)
     keys, colours = choose_keys(report.charts), choose_colours(report.charts)
     plenty = len(keys) > _MOST_TOGGLES
-    figures = [_describe_figure(i, drawables[i], looks[i], plenty) for i in range(len(drawables))]
+    figures = [describe_figure(i, drawables[i], looks[i], plenty) for i in range(len(drawables))]
     facts = list(report.facts.items())
-    script = (assets / "page.js").read_text("utf-8")
+    script = "".join((assets / name).read_text("utf-8") for name in ("charts.js", "page.js"))
     # A closing tag inside a string of the library would end the script element.
     plotly = get_plotlyjs().replace("</script", "<\\/script") if drawables else ""
     return environment.from_string((assets / "page.html").read_text("utf-8")).render(
         report=report,
         description=_drop_title(report.description, report.title),
-        groups=_group(figures),
+        groups=group_figures(figures),
         toggles=[(key, colours[key], dashed) for key, dashed in keys.items()],
         plenty=plenty,
         tally=[(outcome, _count(report, outcome)) for outcome in Outcome],
@@ -114,17 +114,17 @@ def render_page(report: Report) -> str:
         facts=facts,
         configuration=json.dumps(report.configuration, indent=2, default=str, ensure_ascii=False),
         data=_to_script(
-            [_describe_chart(drawable, look) for drawable, look in zip(drawables, looks, strict=True)],
+            [describe_chart(drawable, look) for drawable, look in zip(drawables, looks, strict=True)],
         ),
-        css=_trust((assets / "page.css").read_text("utf-8")),
-        script=_trust(script),
-        plotly=_trust(plotly),
-        script_hashes=_trust(" ".join(_hash_script(text) for text in (plotly, script) if text)),
+        css=trust((assets / "page.css").read_text("utf-8")),
+        script=trust(script),
+        plotly=trust(plotly),
+        script_hashes=trust(" ".join(hash_script(text) for text in (plotly, script) if text)),
         Outcome=Outcome,
     )
 
 
-def _describe_chart(drawable: Drawable, looks: Sequence[Look]) -> dict[str, Any]:
+def describe_chart(drawable: Drawable, looks: Sequence[Look]) -> dict[str, Any]:
     """What page.js draws."""
     chart = drawable.chart
     return {
@@ -153,7 +153,7 @@ def _describe_chart(drawable: Drawable, looks: Sequence[Look]) -> dict[str, Any]
     }
 
 
-def _describe_figure(number: int, drawable: Drawable, looks: Sequence[Look], plenty: bool) -> dict[str, Any]:
+def describe_figure(number: int, drawable: Drawable, looks: Sequence[Look], plenty: bool) -> dict[str, Any]:
     """What page.html shows around a chart. A legend only where the toggles do not name its lines, or are too many."""
     chart = drawable.chart
     named = all(series.name == look.key for series, look in zip(chart.series, looks, strict=True))
@@ -183,7 +183,7 @@ def _tell_series(series: Series) -> str:
     return f"{series.name}: from {first:.3g} at {format_number(first_x)} to {last:.3g} at {format_number(last_x)}."
 
 
-def _group(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def group_figures(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Neighbours of one group together, with the caption they share; a chart without a group stands alone."""
     groups: list[dict[str, Any]] = []
     for figure in figures:
@@ -216,10 +216,10 @@ def _shorten(values: Sequence[float]) -> list[float | None]:
 def _to_script(value: Any) -> Markup:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return _trust(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+    return trust(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _hash_script(text: str) -> str:
+def hash_script(text: str) -> str:
     """A script as the content security policy names it; any other script in the page is refused by the browser."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
@@ -273,7 +273,7 @@ def _drop_title(description: str, title: str) -> str:
     return rest if first.strip().rstrip(".") == title.strip().rstrip(".") else description
 
 
-def _trust(text: str) -> Markup:
+def trust(text: str) -> Markup:
     from markupsafe import Markup
 
     return Markup(text)

@@ -231,7 +231,7 @@ class Stack:
         Raises:
             ValueError: the state is of another stack; nothing is changed then.
         """
-        check_saved(state, self.state_dict())
+        check_saved(state, self.state_dict(), self.methods)
         self.chain.rebuild(state)
         check_shapes(state, self.state_dict(), also=("seeds", "tensors"))
         self.view.seeds.copy_(state["seeds"])

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from neoteny.backends.kernel.options import why_not_covered
+from neoteny.backends.kernel.coverage import why_not_covered
 from neoteny.problems.problem import Problem
 from neoteny.suite.identity import RESULTS_VERSION
 from neoteny.suite.sweep import Network, Setting, Sweep
@@ -25,7 +25,11 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Network):
         return {**_describe_type(value.build), **{name: canonical(option) for name, option in value.options}}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        described = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        described = {
+            field.name: canonical(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if not field.metadata.get("new") or getattr(value, field.name) != field.default  # see `problem.NEW_FIELD`
+        }
         return {**_describe_type(type(value)), **described}
     if isinstance(value, Mapping):
         return {str(key): canonical(item) for key, item in value.items()}
@@ -107,7 +111,8 @@ def choose_backend(kernel: str, problem: Problem, setting: Setting) -> tuple[str
     if setting.agent is not None:
         why = missing or setting.agent.why_not_compiled(setting)
         return ("reference", why) if why else (kernel, "")
-    why = missing or why_not_covered(problem, setting.network.build, dict(setting.network.options), setting.methods)
+    network = setting.network
+    why = missing or why_not_covered(problem, network.build, dict(network.options), setting.methods, kernel)
     if not why:
         return kernel, ""
     if kernel == "cuda":

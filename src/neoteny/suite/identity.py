@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neoteny.backends.names import DESCRIPTIONS
@@ -21,10 +21,31 @@ RESULTS_VERSION = 1
 """Raised when an algorithm changes its numbers by more than their rounding, so that old and new are never mixed."""
 
 
+_DIGITS = 16
+
+
 def digest(value: Any) -> str:
     """16 hexadecimal digits that stand for a canonical value."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_to_text(value).encode()).hexdigest()[:_DIGITS]
+
+
+def digests_of_seeds(configuration: Mapping[str, Any], seeds: Iterable[int]) -> Iterator[tuple[dict[str, Any], str]]:
+    """A configuration with each of some seeds, and its digest; the text around the seed is made once.
+
+    Example:
+        >>> found = list(digests_of_seeds({"a": 1, "seed": 0, "z": 2}, range(2)))
+        >>> found == [({"a": 1, "seed": seed, "z": 2}, digest({"a": 1, "seed": seed, "z": 2})) for seed in (0, 1)]
+        True
+    """
+    before = {name: value for name, value in configuration.items() if name < "seed"}
+    after = {name: value for name, value in configuration.items() if name > "seed"}
+    head, tail = (_to_text(part)[1:-1] for part in (before, after))
+    start = hashlib.sha256(f'{{{head}{"," if head else ""}"seed":'.encode())
+    end = f"{',' if tail else ''}{tail}}}"
+    for seed in seeds:
+        whole = start.copy()
+        whole.update(f"{seed:d}{end}".encode())
+        yield {**configuration, "seed": seed}, whole.hexdigest()[:_DIGITS]
 
 
 def setting_digest(configuration: Mapping[str, Any]) -> str:
@@ -44,3 +65,7 @@ def run_ids(configuration: Mapping[str, Any]) -> set[str]:
 
 def _with_every_backend(configuration: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**configuration, "kernel": name} for name in DESCRIPTIONS]
+
+
+def _to_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -6,16 +6,19 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from neoteny.suite.store.errors import Damaged
-from neoteny.suite.store.folder import ResultsFolder, runs_in
+from neoteny.suite.store.folder import ResultsFolder
+from neoteny.suite.store.records import runs_in
 from neoteny.text import printable, render
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
+MOST_ROWS = 200
+"""Of stacks; with more, `status` counts those that are finished."""
 
 
 def format_seconds(seconds: float) -> str:
@@ -151,7 +154,7 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
         command: that continues it; "" where none is known.
     """
     entries, damaged = results.check_progress()
-    parts, damaged_parts = results.check_parts()
+    parts, damaged_parts = results.check_records()
     damaged += results.find_damage()
     try:
         plan = results.plan()
@@ -159,19 +162,17 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
         plan = results.empty_plan()
         damaged.append(error)
     finished = runs_in(parts)
+    done = {*(part.stack for part in parts), *(error.path.stem for error in damaged_parts)}
     rows, seconds = [], 0.0
-    entries = {
-        key: entry
-        for key, entry in entries.items()
-        if results.is_finished(key) or (entry["state"] != "split" and not finished.issuperset(entry["runs"]))
-    }  # the runs of the others were finished in other stacks
-    states = {key: _state(results, key, entry) for key, entry in entries.items()}
+    entries = drop_superseded(entries, done, finished)
+    states = {key: state_of(results, key, entry, done) for key, entry in entries.items()}
     states.update((error.path.stem, "damaged") for error in damaged_parts if error.path.stem in entries)
     for key, entry in entries.items():
         if states[key] == "running" and entry["updates_per_second"] > 0:
             seconds = max(seconds, (entry["total_updates"] - entry["updates"]) / entry["updates_per_second"])
         described = describe_progress({**entry, "state": states[key]})
         rows.append([entry["name"], states[key], str(len(entry["runs"])), described])
+    rows = _shorten_rows(rows)
     left = [run_id for run_id in plan["runs"] if run_id not in finished]
     begun = {run_id for key, entry in entries.items() if states[key] != "finished" for run_id in entry["runs"]}
     lines = [f"{results.about['experiment']}, scale {results.about['scale']}, in {results.root}"]
@@ -203,9 +204,36 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
     return "\n".join(lines)
 
 
-def _state(results: ResultsFolder, key: str, entry: Mapping[str, Any]) -> str:
-    if results.is_finished(key):
+def drop_superseded(
+    entries: Mapping[str, Mapping[str, Any]], done: Container[str], finished: set[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Progress entries without those of stacks whose runs were finished in other stacks.
+
+    Args:
+        entries: of the progress files.
+        done: ids of finished stacks.
+        finished: ids of finished runs.
+    """
+    return {
+        key: entry
+        for key, entry in entries.items()
+        if key in done or (entry["state"] != "split" and not finished.issuperset(entry["runs"]))
+    }
+
+
+def state_of(results: ResultsFolder, key: str, entry: Mapping[str, Any], done: Container[str]) -> str:
+    """What a stack is now: finished, running, failed or stopped; `done` has the ids of finished stacks."""
+    if key in done:
         return "finished"
     if results.is_running(key):
         return "running"
     return "failed" if entry["state"] == "failed" else "stopped"
+
+
+def _shorten_rows(rows: list[list[str]]) -> list[list[str]]:
+    """The rows of stacks; where they are very many, finished ones are counted instead."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    shown = [row for row in rows if row[1] != "finished"]
+    count, runs = len(rows) - len(shown), sum(int(row[2]) for row in rows if row[1] == "finished")
+    return [*shown, [f"{count:,} stacks", "finished", str(runs), ""]]

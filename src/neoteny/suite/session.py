@@ -24,7 +24,7 @@ from neoteny.suite.provenance import commit
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.stopping import StopFlag
-from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.store.results import Results
 from neoteny.suite.training import Training
 
@@ -76,12 +76,15 @@ class Session:
 
         Raises:
             Stopped: it was asked to stop; a checkpoint is written.
+            TakenOver: another process has taken the stack over.
         """
         self._write_progress("running")
         try:
             self._training.run(self._pause)
         except Stopped:
             self._write_progress("stopped")
+            raise
+        except TakenOver:  # the progress file is the other process's now
             raise
         except Exception:
             self._write_progress("failed")
@@ -124,6 +127,8 @@ class Session:
     def _pause(self) -> None:
         """Between blocks of updates: save a checkpoint and write the progress where it is time, or stop."""
         self._training.check_saveable()
+        if self._results.claims.is_lost(self._stack.stack_id):
+            self._results.claims.guard(self._stack.stack_id)
         now = time.monotonic()
         stopping = bool(self._job.stop)
         if stopping or now - self._checkpoint_at >= self._job.checkpoint_seconds:
@@ -137,6 +142,7 @@ class Session:
 
     def _save(self) -> None:
         try:
+            self._results.claims.guard(self._stack.stack_id)
             self._checkpoints.save(
                 {
                     "training": self._training.state_dict(),
@@ -177,6 +183,10 @@ class Session:
             "diverged_runs": self._diverged(),
             "backend": self._describe_backend(),
         }
+        if lease := self._results.claims.lease(self._stack.stack_id):
+            if lease.lost:
+                return
+            progress["attempts"] = lease.token
         with contextlib.suppress(StoreError):  # a full disk must not end a run because of its progress file
             self._results.write_progress(self._stack.stack_id, progress)
 

@@ -13,7 +13,7 @@ from neoteny.draws.seeded import seeded
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem
 from neoteny.suite.configuration import configure
-from neoteny.suite.identity import digest
+from neoteny.suite.identity import digest, digests_of_seeds
 from neoteny.suite.selection import choose
 from neoteny.suite.sweep import Setting, Sweep
 
@@ -89,15 +89,16 @@ def runs_of(sweep: Sweep, settings: Iterable[Setting], kernel: str, seeds: range
     """The runs of some settings: seeds 0, 1, ... as many as the setting or the sweep says, or the seeds given."""
     found: dict[str, Run] = {}
     for setting in settings:
-        for seed in seeds if seeds is not None else range(setting.runs or sweep.runs):
-            configuration = configure(sweep, setting, seed, kernel)
-            run = Run(setting, setting.problem or sweep.problem, seed, configuration, digest(configuration))
-            if run.run_id in found:
+        problem = setting.problem or sweep.problem
+        described = configure(sweep, setting, 0, kernel)
+        wanted = seeds if seeds is not None else range(setting.runs or sweep.runs)
+        for configuration, run_id in digests_of_seeds(described, wanted):
+            if run_id in found:
                 raise ValueError(
-                    f"Settings {found[run.run_id].setting.label!r} and {setting.label!r} have the same configuration, "
+                    f"Settings {found[run_id].setting.label!r} and {setting.label!r} have the same configuration, "
                     "so they would give the same numbers; keep one of them."
                 )
-            found[run.run_id] = run
+            found[run_id] = Run(setting, problem, configuration["seed"], configuration, run_id)
     return list(found.values())
 
 
@@ -115,10 +116,10 @@ def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
 def remaining_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[PlannedStack]:
     """The stacks that are left to train, those that have begun first."""
     results.clear_finished()
-    finished = results.finished_runs()
+    finished, done = results.finished_runs(), {record.stack for record in results.records()}
     begun = []
     for stack_id, entry in results.progress().items():
-        if entry["state"] == "split" or results.is_finished(stack_id):
+        if entry["state"] == "split" or stack_id in done:
             continue  # a stack whose results were moved away is trained with the same members again
         if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
             results.checkpoints(stack_id).clear()
@@ -146,8 +147,10 @@ def stacks_of(
             stacks.append(PlannedStack(sweep, tuple(open_runs.pop(run_id) for run_id in ids)))
     # Chunks are cut before finished runs are left out, so that a stack keeps its members when its neighbours finish.
     groups: dict[str, list[Run]] = {}
+    shared: dict[int, str] = {}  # by the setting itself: all its runs have this in common
     for run in runs:
-        groups.setdefault(_shared(run), []).append(run)
+        key = shared.get(id(run.setting)) or shared.setdefault(id(run.setting), _shared(run))
+        groups.setdefault(key, []).append(run)
     for members in groups.values():
         size = sweep.stack_size if members[0].setting.agent is None else 1
         for start in range(0, len(members), size):

@@ -7,6 +7,7 @@ Before this: a results folder; after it: `neoteny verify`, which prints what was
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,10 +124,8 @@ def _verify_part(
         if training.task >= tasks:
             raise _Enough
 
-    try:
+    with contextlib.suppress(_Enough):
         training.run(pause)
-    except _Enough:
-        pass
     why = _find_differences(job, part, stack)
     compared, differing = _compare(training, table, stored, tasks, tolerance if why else 0.0)
     return Found(stack.name, len(runs), initial, compared, tuple(differing), not why, why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -17,12 +17,34 @@ import torch
 from neoteny.foreign_code import failing_line, is_users
 from neoteny.suite.environment import set_deterministic
 from neoteny.suite.session import Job, Session, begin_progress
-from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, stages
-from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.shards import WHOLE, Shard
+from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, runs_of, stages
+from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
 
 _WAIT_SECONDS = 0.5
+_SHARDS_SECONDS = 5.0
 _MOST_LETTERS = 500
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one attempt at a stack.
+
+    Args:
+        state: "finished" (now or by others before), "held" (another process trains it), "failed", "split" or
+            "stopped"; "unfit" where a machine cannot begin with it.
+        text: of a failure, for people.
+        storage: whether what failed was the writing or reading of results, which another attempt may do.
+        halves: of a stack that was split.
+        notes: lines for people, from a process that cannot tell them itself.
+    """
+
+    state: str
+    text: str = ""
+    storage: bool = False
+    halves: tuple[PlannedStack, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -33,11 +55,13 @@ class Worker:
         sweep: what to run.
         job: where, on which device, and with which settings.
         alone: whether to tell the person when it has to wait for another process; workers of one command do not.
+        shard: the share of the stacks that are this process's, the others' being other processes'.
     """
 
     sweep: Sweep
     job: Job
     alone: bool = True
+    shard: Shard = WHOLE
 
     def run(self) -> list[str]:
         """Run everything; returns one line per stack that failed.
@@ -46,19 +70,34 @@ class Worker:
             Stopped: it was asked to stop.
         """
         set_deterministic()
+        return self.run_stages(self._run_stage)
+
+    def run_stages(self, run_stage: Callable[[list[Run]], list[str]]) -> list[str]:
+        """Run stage by stage; `run_stage` takes the runs of one and returns what failed."""
         results = self.job.results
         failures: list[str] = []
         for number, runs in enumerate(stages(self.sweep, results, self.job.kernel)):
             if number:
                 results.add_to_plan([run.run_id for run in runs])
-            failures += self._run_stage(runs)
+            failures += run_stage(runs)
             if failures:  # a choice between settings needs all of them
                 break
+            results.refresh()
+            if self.sweep.selection is not None and number == 0 and results.claims.shared:
+                self._wait_for_others(runs)
         return failures
+
+    def wanted(self) -> list[Run]:
+        """The runs of the first stage."""
+        return runs_of(self.sweep, self.sweep.settings, self.job.kernel)
+
+    def remaining(self, runs: list[Run]) -> list[PlannedStack]:
+        """The stacks of a stage that are left to train, of this process's share."""
+        return self.shard.keep(self.sweep, runs, remaining_stacks(self.sweep, self.job.results, runs))
 
     def _run_stage(self, runs: list[Run]) -> list[str]:
         results, stop = self.job.results, self.job.stop
-        stacks = remaining_stacks(self.sweep, results, runs)
+        stacks = self.remaining(runs)
         failures: dict[str, str] = {}
         waiting = False
         while True:
@@ -70,20 +109,15 @@ class Worker:
             for stack in left:
                 if stop:
                     raise Stopped
-                with results.lock(stack.stack_id) as mine:
-                    if not mine or results.is_finished(stack.stack_id):
-                        continue
-                    taken = True
-                    fits = True
-                    try:
-                        failure = self._train(stack)
-                    except torch.OutOfMemoryError:
-                        fits, failure = False, None
-                    if not fits:  # not in the handler, whose traceback holds on to the memory
-                        stacks = [other for other in stacks if other is not stack] + self._split(stack)
-                        break  # `left` is out of date
-                    if failure:
-                        failures[stack.stack_id] = failure
+                outcome = self.attempt(stack)
+                if outcome.state == "held":
+                    continue
+                taken = True
+                if outcome.state == "failed":
+                    failures[stack.stack_id] = outcome.text
+                if outcome.state == "split":
+                    stacks = [other for other in stacks if other is not stack] + list(outcome.halves)
+                    break  # `left` is out of date
             if not taken:
                 if self.alone and not waiting:
                     self.job.notify(f"{len(left)} stacks are being trained by another process; waiting for it.")
@@ -91,12 +125,46 @@ class Worker:
                 if stop.wait(_WAIT_SECONDS):
                     raise Stopped
 
-    def _train(self, stack: PlannedStack) -> str | None:
-        """Train one stack, whose lock we hold; returns what failed, if anything."""
+    def _wait_for_others(self, runs: list[Run]) -> None:
+        """Wait until all results of the first stage are there to see, which the choice between settings needs.
+
+        Other shards may be at work on theirs, and a network file system may show new files late.
+        """
+        wanted = {run.run_id for run in runs}
+        told = False
+        while left := len(wanted - self.job.results.finished_runs()):
+            if not told:
+                self.job.notify(f"This share is done; the choice between settings waits for {left} runs of others.")
+                told = True
+            if self.job.stop.wait(_SHARDS_SECONDS):
+                raise Stopped
+
+    def attempt(self, stack: PlannedStack) -> Outcome:
+        """Train one stack, unless another process does."""
+        results = self.job.results
+        with results.lock(stack.stack_id) as mine:
+            if results.is_finished(stack.stack_id):
+                return Outcome("finished")
+            if not mine:
+                return Outcome("held")
+            fits = True
+            try:
+                outcome = self._train(stack)
+            except torch.OutOfMemoryError:
+                fits, outcome = False, Outcome("split")
+            if not fits:  # not in the handler, whose traceback holds on to the memory
+                return self.split(stack)
+            return outcome
+
+    def _train(self, stack: PlannedStack) -> Outcome:
+        """Train one stack, which we hold."""
         try:
             Session(self.job, stack).run()
         except (Stopped, KeyboardInterrupt):
             raise
+        except TakenOver as error:
+            self.job.notify(f"{stack.name}: {error}.")
+            return Outcome("held")
         except (Exception, SystemExit) as error:
             if isinstance(error, torch.OutOfMemoryError) and len(stack.runs) > 1:
                 raise
@@ -104,29 +172,38 @@ class Worker:
             text = describe_failure(stack, error)
             if os.environ.get("NEOTENY_TRACEBACK"):
                 self.job.notify(traceback.format_exc())
-            with contextlib.suppress(StoreError):
-                self._write_state(stack, "failed", error=text, trace=traceback.format_exc())
-            return text
-        return None
+            self.fail(stack, text, traceback.format_exc())
+            return Outcome("failed", text, storage=isinstance(error, StoreError))
+        return Outcome("finished")
 
-    def _split(self, stack: PlannedStack) -> list[PlannedStack]:
-        """Two halves of a stack that does not fit into the device's memory; they start from the beginning."""
-        half = len(stack.runs) // 2
-        parts = [PlannedStack(stack.sweep, runs) for runs in (stack.runs[:half], stack.runs[half:])]
+    def fail(self, stack: PlannedStack, text: str, trace: str = "") -> None:
+        """Write that a stack, which we hold, has failed."""
+        with contextlib.suppress(StoreError):
+            self._write_state(stack, "failed", error=text, trace=trace)
+
+    def split(self, stack: PlannedStack) -> Outcome:
+        """Make two halves of a stack that does not fit into memory; they start from the beginning."""
+        parts = halve(stack)
         self.job.notify(
             f"{stack.name}: {len(stack.runs)} runs do not fit into the memory of {self.job.device.type}; they are "
-            f"trained as {half} and {len(stack.runs) - half}."
+            f"trained as {len(parts[0].runs)} and {len(parts[1].runs)}."
         )
         self._write_state(stack, "split")
         self.job.results.checkpoints(stack.stack_id).clear()
         if self.job.device.type == "cuda":
             torch.cuda.empty_cache()
-        return parts
+        return Outcome("split", halves=parts)
 
     def _write_state(self, stack: PlannedStack, state: str, **more: str) -> None:
         """Change the state in a stack's progress file."""
-        before = self.job.results.progress().get(stack.stack_id) or begin_progress(stack)
+        before = self.job.results.progress_of(stack.stack_id) or begin_progress(stack)
         self.job.results.write_progress(stack.stack_id, {**before, "state": state, **more})
+
+
+def halve(stack: PlannedStack) -> tuple[PlannedStack, PlannedStack]:
+    """Two stacks of the runs of one, in their order."""
+    half = len(stack.runs) // 2
+    return PlannedStack(stack.sweep, stack.runs[:half]), PlannedStack(stack.sweep, stack.runs[half:])
 
 
 def describe_failure(stack: PlannedStack, error: BaseException) -> str:

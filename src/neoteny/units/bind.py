@@ -43,6 +43,11 @@ def find_groups(
     return trace(model, example, groups=groups, leave_out=leave_out, norm=norm, heads=heads)
 
 
+def find_again(model: nn.Module, groups: Any, leave_out: Any, norm: Any, heads: bool, example: Any) -> Wiring:
+    """The unit groups of a model that has changed; see `find_groups`."""
+    return find_groups("refresh", model, example, groups, leave_out, norm, heads=heads)
+
+
 def bind_groups(model: nn.Module, wiring: Wiring, init: Declared | None) -> list[LiveGroup]:
     """The groups bound to a model's modules and initial distributions."""
     declared = declared_distributions(model, init)

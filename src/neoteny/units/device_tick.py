@@ -64,6 +64,8 @@ def fused_reset(view: View, state: dict[str, Any]) -> FusedReset | None:
 
 def why_not_fused(view: View) -> str:
     """Why ticks take the general path on a CUDA device, or ""."""
+    if view.seeds.device.type == "cuda" and view.groups and (view.ranks is not None or view.totals is not None):
+        return "sums are kept instead of inputs" if view.ranks is None else "sums are added over all ranks"
     found = [made for _, made in view.fused.values()]
     return next((made if isinstance(made, str) else made.why for made in found), "")
 

@@ -38,6 +38,7 @@ from neoteny.units.own_initialisation import redrawn_copy
 STRICT = "strict"
 """`attach(..., init="strict")`: refuse weights that were not drawn as declared, or else by `reset_parameters`."""
 
+_TOO_FEW = 12  # weights of a layer, to tell anything from their spread
 _CLOSE = 0.25  # a spread this near to torch's own may be torch's own after a little training
 _ENOUGH = 1000  # weights that show a known rule beyond doubt
 
@@ -127,8 +128,9 @@ def check_declared(
         weight = weight_of(module, key).double()
         spread = weight.square().mean().sqrt().item()
         expected = resolve(module, initial, key).std
-        # The relative error of the sample is below 1/sqrt(2 n); at five times that, false alarms do not occur.
-        if not _near(spread, expected, max(_CLOSE, 5.0 / (2.0 * weight.numel()) ** 0.5)):
+        # The relative error of the sample is below 1/sqrt(2 n); at five times that, false alarms do not occur, unless
+        # there are only a few weights, which may all be near zero.
+        if weight.numel() >= _TOO_FEW and not _near(spread, expected, max(_CLOSE, 5.0 / (2.0 * weight.numel()) ** 0.5)):
             wrong[name] = expected, spread
     if not wrong:
         return

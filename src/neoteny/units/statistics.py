@@ -15,6 +15,7 @@ from neoteny.layers.ports import ConsumerPort
 from neoteny.layers.regions import ChosenUnits
 from neoteny.units import numerics
 from neoteny.units.magnitudes import Magnitudes
+from neoteny.units.utilities import INCOMING, OUTGOING
 from neoteny.units.view import LiveGroup, Reader, View
 
 Statistics = dict[str, Any]
@@ -62,7 +63,7 @@ def update_means(
 
     A unit whose mean is not finite (a batch with NaN in it) keeps what it had.
     """
-    mean, power = statistics["mean_activation"], statistics["decay_power"]
+    mean = statistics["mean_activation"]
     rate = view.per_run(decay, mean, axes=1)
     shared, means = view.shared_inputs, list[Tensor]()
     if (start := shared.start(reader)) is not None:
@@ -71,20 +72,12 @@ def update_means(
         means = [numerics.example_mean(batch) for batch in batches]  # (*R, U, positions)
         over_positions = [each.squeeze(-1) if each.shape[-1] == 1 else each.mean(-1) for each in means]
         observed = numerics.average(over_positions, batches)
-    finite = torch.isfinite(observed)
-    before = 1.0 - power
-    if all_on_host(finite):
-        power.mul_(rate)
-        mean.lerp_(observed, 1.0 - rate)
-    else:
-        power.copy_(torch.where(finite, power * rate, power))
-        mean.lerp_(torch.where(finite, observed, mean), 1.0 - rate)
+    before = move_mean(statistics, observed, rate)
     for port in group.means if statistics["column_means"] else ():
         kept: Tensor = statistics["column_means"][port.key]
         inputs = view.activations.get(port.key)
         if not inputs:
-            # This consumer did not run: its corrected means stay as they are while the correction goes on.
-            kept.mul_(torch.where(before > 0.0, (1.0 - power) / before, 1.0)[..., None, None])
+            kept.mul_(unchanged(statistics, before))
             continue
         if (start := shared.start(port)) is not None:
             shared.follow(port, start, statistics["column_means"], 1.0 - view.per_run(decay, mean, axes=3))
@@ -93,8 +86,31 @@ def update_means(
         if port is not reader:
             seen = [numerics.example_mean(part) for part in read(view, port, mean.dtype)]
         columns = [port.column_means(each, whole) for each, whole in zip(seen, inputs, strict=True)]
-        observed = numerics.average(columns, inputs)
-        kept.lerp_(torch.where(torch.isfinite(observed), observed, kept), 1.0 - view.per_run(decay, mean, axes=3))
+        move_columns(kept, numerics.average(columns, inputs), 1.0 - view.per_run(decay, mean, axes=3))
+
+
+def move_mean(statistics: Statistics, observed: Tensor, rate: float | Tensor) -> Tensor:
+    """Move the running means towards what was observed; returns the correction (*R, U) as it was before."""
+    mean, power = statistics["mean_activation"], statistics["decay_power"]
+    finite = torch.isfinite(observed)
+    before = 1.0 - power
+    if all_on_host(finite):
+        power.mul_(rate)
+        mean.lerp_(observed, 1.0 - rate)
+    else:
+        power.copy_(torch.where(finite, power * rate, power))
+        mean.lerp_(torch.where(finite, observed, mean), 1.0 - rate)
+    return before
+
+
+def move_columns(kept: Tensor, observed: Tensor, weight: float | Tensor) -> None:
+    """Move a consumer's column means towards what was observed, where that is finite."""
+    kept.lerp_(torch.where(torch.isfinite(observed), observed, kept), weight)
+
+
+def unchanged(statistics: Statistics, before: Tensor) -> Tensor:
+    """What the column means of a consumer that did not run are multiplied by: corrected, they stay as they are."""
+    return torch.where(before > 0.0, correction(statistics) / before, 1.0)[..., None, None]
 
 
 def all_on_host(flags: Tensor) -> bool:
@@ -122,8 +138,19 @@ def contribution(
         centre: (*R, U) the mean activations; None for the uncentred contribution.
     """
     start = view.shared_inputs.start(reader) or 0
+    return weigh(group, reader, magnitudes, mean_deviation(group, reader, batches, centre, start))
+
+
+def mean_deviation(
+    group: LiveGroup, reader: Reader, batches: list[Tensor], centre: Tensor | None, start: int = 0
+) -> Tensor:
+    """Mean over examples of |h - centre|, (*R, U, columns of the reader); `start`: the feature of the first unit."""
     deviations = [_deviation(batch, centre, reader, start, group.units) for batch in batches]
-    deviation = numerics.average(deviations, batches)  # (*R, U, positions)
+    return numerics.average(deviations, batches)
+
+
+def weigh(group: LiveGroup, reader: Reader, magnitudes: Magnitudes, deviation: Tensor) -> Tensor:
+    """Deviations (*R, U, columns) times the mean absolute outgoing weight, (*R, U)."""
     average = deviation if deviation.shape[-1] == 1 else deviation.mean(-1, keepdim=True)
     fan_out = sum(port.fan_out for port in group.consumers)
     if deviation.shape[-1] == 1 and (all_outgoing := magnitudes.outgoing_sums(group)) is not None:
@@ -139,6 +166,40 @@ def contribution(
         total = share if total is None else total + share
     assert total is not None
     return total / fan_out
+
+
+def instant_utility(
+    group: LiveGroup, magnitudes: Magnitudes, terms: int, contributed: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """The utility of this tick alone, (*R, U).
+
+    Args:
+        group, magnitudes: whose units, and their weights after the update.
+        terms: of the utility, see `utilities`; not RANDOM.
+        contributed: the contribution, where ACTIVITY is among the terms.
+        dtype: of the statistics.
+    """
+    utility: Tensor | float = 1.0
+    if contributed is not None:
+        utility = contributed
+    elif terms & OUTGOING:
+        total: Any = sum(magnitudes.outgoing_sum(port).mean(-1) for port in group.consumers)
+        utility = total / sum(port.fan_out for port in group.consumers)
+    if terms & INCOMING:
+        # A unit without incoming weights is a constant: without this rule its utility would be 1 / 0.
+        incoming = magnitudes.incoming_mean(group).to(dtype)
+        utility = (utility / incoming).masked_fill(incoming == 0.0, 0.0)
+    assert isinstance(utility, Tensor)
+    return utility
+
+
+def move_utility(statistics: Statistics, utility: Tensor, rate: float | Tensor) -> None:
+    """Move the running utilities towards those of this tick, where these are finite."""
+    running: Tensor = statistics["utility"]
+    finite = torch.isfinite(utility)
+    if not all_on_host(finite):
+        utility = torch.where(finite, utility, running)
+    running.lerp_(utility.to(running.dtype), 1.0 - rate)
 
 
 def means_seen(statistics: Statistics, chosen: ChosenUnits) -> Callable[[ConsumerPort], Tensor]:
@@ -163,8 +224,12 @@ def start_again(statistics: Statistics, chosen: ChosenUnits, step: int) -> None:
     chosen.put(statistics["born"], step)
 
 
+def has_columns(reader: Reader) -> bool:
+    """Whether each position of a unit at a reader is a column of weights of its own (behind a flatten)."""
+    return isinstance(reader, ConsumerPort) and reader.convolution is None
+
+
 def _deviation(batch: Tensor, centre: Tensor | None, reader: Reader, start: int, units: int) -> Tensor:
     """(*R, U, columns): mean over examples, and over positions that are not columns of the reader."""
     distance = numerics.mean_deviation(batch, centre, start, units)
-    columns = isinstance(reader, ConsumerPort) and reader.convolution is None
-    return distance if columns or distance.shape[-1] == 1 else distance.mean(-1, keepdim=True)
+    return distance if has_columns(reader) or distance.shape[-1] == 1 else distance.mean(-1, keepdim=True)

@@ -21,6 +21,7 @@ from neoteny.layers.recurrent import RECURRENT, hidden_source
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.units.calls import Call, Pass
 from neoteny.units.magnitudes import Magnitudes
+from neoteny.units.ranks import Gathered, Ranks
 from neoteny.units.shared_inputs import SharedInputs
 from neoteny.wiring.output import find_output_layer
 
@@ -122,8 +123,8 @@ class View(ABC):
     groups: Sequence[LiveGroup]
 
     def __init__(self) -> None:
-        self.activations: dict[str, list[Tensor]] = {}
-        self.input_gradients: dict[str, list[Tensor]] = {}
+        self.activations: Mapping[str, list[Tensor]] = {}
+        self.input_gradients: Mapping[str, list[Tensor]] = {}
         self.calls: list[Call] = []
         self.loss: Tensor | None = None
         self.listeners: list[ResetListener] = []
@@ -138,6 +139,15 @@ class View(ABC):
         self.example: Any = None
         """What the network accepts, while methods are set up; it may show which layer gives the output."""
         self._output: str | None = None
+        self.ranks: Ranks | None = None
+        """The processes that train replicas of this network; `activations` are then those of all of them."""
+        self.totals: dict[int, Any] | None = None
+        """Of methods that keep sums instead of inputs (`units/totals.py`), the sums, by the identity of their state."""
+
+    @property
+    def own_activations(self) -> Mapping[str, list[Tensor]]:
+        """What modules of this process received since the last tick."""
+        return self.activations.own if isinstance(self.activations, Gathered) else self.activations
 
     @property
     @abstractmethod

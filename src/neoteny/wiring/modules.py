@@ -1,9 +1,10 @@
-"""The user's modules: the original behind torch.compile, and a module's first name in its model."""
+"""The user's modules: the original behind torch's wrappers, and a module's first name in its model."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from neoteny.text import nearest
@@ -12,11 +13,10 @@ _OF_PEFT = {"BaseTunerLayer", "AuxiliaryTrainingWrapper", "ModulesToSaveWrapper"
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The module itself, without torch.compile's wrapper; raises if it is scripted or has no shapes yet."""
+    """The module itself, without torch's wrappers; raises if it is scripted or has no shapes yet."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    while "_orig_mod" in model._modules:  # torch.compile's wrapper
-        model = model._modules["_orig_mod"]  # pyright: ignore[reportAssignmentType]
+    model = wrapped(model)[-1]
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise TypeError(f"{name or 'the model'} is a scripted module, which cannot be traced: pass the original.")
@@ -24,6 +24,22 @@ def unwrap(model: nn.Module) -> nn.Module:
         if is_lazy(parameter):
             raise ValueError(f"{name} has no shape yet: run the model once on a batch before tracing it.")
     return model
+
+
+def wrapped(model: nn.Module) -> list[nn.Module]:
+    """The model and what is inside it, one wrapper after the other; the module itself is last.
+
+    Looked through are the wrappers of torch.compile and of DistributedDataParallel, around each other in any order.
+    """
+    found = [model]
+    while True:
+        inside = model._modules.get("_orig_mod")
+        if isinstance(model, DistributedDataParallel):
+            inside = model.module
+        if inside is None:
+            return found
+        model = inside
+        found.append(model)
 
 
 def first_name(model: nn.Module, name: str, where: str) -> str:

@@ -93,7 +93,27 @@ def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[E
         "data parallel": (
             lambda m, o: neoteny.attach(nn.DataParallel(mlp()), o, FAST, example=x),
             TypeError,
-            "not supported yet",
+            "DataParallel, which is not supported.*Use DistributedDataParallel",
+        ),
+        "sums of a method that reads inputs": (
+            lambda m, o: neoteny.attach(m, o, neoteny.ReDo(), example=x, accumulate="sums"),
+            ValueError,
+            "accumulate='sums' is not for ReDo",
+        ),
+        "unknown accumulation": (
+            lambda m, o: neoteny.attach(m, o, FAST, example=x, accumulate="all"),  # pyright: ignore[reportArgumentType]
+            ValueError,
+            "'inputs' or 'sums'",
+        ),
+        "unknown ranks": (
+            lambda m, o: neoteny.attach(m, o, FAST, example=x, ranks="last"),  # pyright: ignore[reportArgumentType]
+            ValueError,
+            "ranks must be one of 'all', 'first'",
+        ),
+        "no process group": (
+            lambda m, o: neoteny.attach(m, o, FAST, example=x, process_group=3),
+            TypeError,
+            "must be a torch process group",
         ),
     }
 
@@ -112,14 +132,43 @@ def test_bad_attachments_are_refused_and_leave_the_model_as_it_was(name: str) ->
         assert torch.equal(random, torch.get_rng_state())
 
 
-def test_distributed_data_parallel_is_refused_with_the_reason(tmp_path: Any) -> None:
+def test_one_process_of_distributed_data_parallel_trains_as_a_plain_module(tmp_path: Any) -> None:
     import torch.distributed as dist
+
+    x, y = batches(1)[0]
+    results = []
+    for wrap in (False, True):
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        if wrap:
+            dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+        try:
+            called = nn.parallel.DistributedDataParallel(model) if wrap else model
+            plastic = neoteny.attach(called, optimizer, FAST, example=x, seed=1)
+            for _ in range(20):
+                optimizer.zero_grad()
+                (called(x) - y).square().mean().backward()
+                optimizer.step()
+                plastic.step()
+        finally:
+            if wrap:
+                dist.destroy_process_group()
+        assert plastic.view.ranks is None
+        assert sum(plastic.replaced.values()) > 0
+        results.append(snapshot(model))
+    assert_same(*results)
+
+
+def test_optimizers_that_keep_a_part_of_their_state_on_each_rank_are_refused(tmp_path: Any) -> None:
+    import torch.distributed as dist
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
-        model = nn.parallel.DistributedDataParallel(mlp())
-        with pytest.raises(TypeError, match="ranks would diverge"):
-            neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(1, 6))
+        model = mlp()
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+        with pytest.raises(TypeError, match="ZeroRedundancyOptimizer keeps the state of each parameter on one rank"):
+            neoteny.attach(model, optimizer, FAST, example=torch.zeros(1, 6))
     finally:
         dist.destroy_process_group()
 

@@ -355,5 +355,5 @@ def test_an_attach_that_fails_anywhere_leaves_model_and_optimizer_as_they_were()
         assert not optimizer._optimizer_step_post_hooks, place
         assert [dict(group) for group in optimizer.param_groups] == groups, place
         assert optimizer.state_dict().keys() == state.keys()
-        assert not neoteny.attachment.attachment.attachments(model), place  # pyright: ignore[reportAttributeAccessIssue]
+        assert not neoteny.attachment.registry.attachments(model), place  # pyright: ignore[reportAttributeAccessIssue]
         assert torch.equal(random, torch.get_rng_state()), place

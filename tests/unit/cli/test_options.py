@@ -24,6 +24,15 @@ GIVEN = RunOptions(
     checkpoint_seconds=1.5,
     repair=True,
     stop_after=30.0,
+    on="ray://head:10001",
+    workers=7,
+    cpus_per_stack=2,
+    gpus_per_stack=0.25,
+    shard="1/4",
+    lease_seconds=30.0,
+    slurm="partition=gpu,time=60",
+    dry_run=True,
+    track="tensorboard",
 )
 """Every option has another value than its default."""
 
@@ -61,8 +70,16 @@ def test_a_worker_reads_what_was_written(options: RunOptions) -> None:
     assert RunOptions.from_json(options.to_json()) == options
 
 
-def test_the_command_that_continues_has_every_option_but_processes_repair_and_an_end() -> None:
+def test_a_storage_stays_an_address() -> None:
+    options = parse("scr-cbp", "--out", "s3://bucket/prefix")
+    assert options.out == "s3://bucket/prefix"
+    assert RunOptions.from_json(options.to_json()) == options
+    assert "--out s3://bucket/prefix" in options.command("s3://bucket/prefix")
+
+
+def test_the_command_that_continues_has_every_option_but_those_of_one_start() -> None:
     program, command, *arguments = shlex.split(GIVEN.command(Path("a b/out")))
     assert (program, command) == ("neoteny", "run")
-    assert parse(*arguments) == dataclasses.replace(GIVEN, jobs=None, repair=False, stop_after=None)
+    once = {"jobs": None, "repair": False, "workers": None, "shard": None, "dry_run": False, "stop_after": None}
+    assert parse(*arguments) == dataclasses.replace(GIVEN, **once)
     assert RunOptions("scr-cbp").command(Path("out")) == "neoteny run scr-cbp --scale laptop --out out"

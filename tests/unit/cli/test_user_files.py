@@ -163,7 +163,7 @@ def test_the_whole_traceback_on_request(
 
 
 def test_an_error_of_ours_is_not_blamed_on_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neoteny.cli.run.describe", lambda sweep: {}["ours"])
+    monkeypatch.setattr("neoteny.cli.prepare.describe", lambda sweep: {}["ours"])
     with pytest.raises(KeyError, match="ours"):
         cli.main(["run", str(write(tmp_path)), "--out", str(tmp_path / "out")])
 

@@ -125,6 +125,22 @@ def test_redo_reads_what_the_activation_function_gives_and_not_a_relu() -> None:
     assert plastic.replaced == {"0": 0}
 
 
+def test_a_state_from_before_redo_had_a_schedule_is_loaded() -> None:
+    model = mlp()
+    plastic = attach(model, torch.optim.SGD(model.parameters(), 0.0), ReDo(5, 0.2))
+    saved = plastic.state_dict()
+    for name in ("schedule", "share"):
+        del saved["methods"][0][name]
+    plastic.load_state_dict(saved)
+    saved["methods"][0]["threshold"] = 0.3
+    with pytest.raises(ValueError, match="other methods or settings"):
+        plastic.load_state_dict(saved)
+    other = mlp()
+    scheduled = attach(other, torch.optim.SGD(other.parameters(), 0.0), ReDo(5, 0.3, schedule=7))
+    with pytest.raises(ValueError, match="other methods or settings"):
+        scheduled.load_state_dict(saved)
+
+
 class TestSelfNormalizedResets:
     @staticmethod
     def history(fires: list[bool], first_threshold: int, **settings: Any) -> tuple[neoteny.Attachment, int]:

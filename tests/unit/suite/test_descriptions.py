@@ -168,7 +168,13 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "discount": SHARE,
         "clip": [*SHARE, 0.0, 1.0],
     },
-    PermutedMNIST: {"tasks": COUNT, "examples_per_task": COUNT, "replacement": FLAG, "source": NAME},
+    PermutedMNIST: {
+        "tasks": COUNT,
+        "examples_per_task": COUNT,
+        "replacement": FLAG,
+        "source": NAME,
+        "batch_size": [*COUNT, 7],
+    },
     SlowlyChangingRegression: {
         "tasks": COUNT,
         "examples_per_task": COUNT,

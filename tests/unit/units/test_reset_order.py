@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import neoteny
+from neoteny.layers.groups import Port
+from neoteny.layers.ports import ConsumerPort
+from neoteny.layers.regions import ChosenUnits
 
 
 def tick(model: nn.Module) -> neoteny.Attachment:
@@ -68,3 +72,27 @@ def test_new_units_have_no_bias_left_in_layers_that_feed_each_other() -> None:
     ages = {name: each["born"] for name, each in plastic.state_dict()["states"][0].items()}
     assert not model.up.bias[ages["up"] == 1].any()
     assert not model.down.bias[ages["start"] == 1].any()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_large_compensations_are_added_in_one_order(groups: int) -> None:
+    """Threads that add to one bias at once would do so in another order each time."""
+    threads = torch.get_num_threads()
+    torch.manual_seed(0)
+    module = nn.Conv1d(128, 2048, 1, groups=groups)
+    port = ConsumerPort(Port("layer", torch.arange(128).reshape(64, 2)), module)
+    chosen, means = ChosenUnits((), torch.arange(64)), torch.randn(64, 2, 1)
+    found: set[bytes] = set()
+    try:
+        for count in (1, 2, 2, 2, 2):
+            torch.set_num_threads(count)
+            bias = torch.zeros(2048)
+            port.compensate(module.weight.detach(), bias, chosen, means)
+            found.add(bias.numpy().tobytes())
+    finally:
+        torch.set_num_threads(threads)
+    assert len(found) == 1
+    columns = means.flatten()
+    weight = module.weight.detach().squeeze(-1)
+    share = torch.cat([part @ some for part, some in zip(weight.chunk(groups), columns.chunk(groups), strict=True)])
+    torch.testing.assert_close(bias, share, rtol=1e-4, atol=1e-4)

@@ -53,20 +53,22 @@ class Examples:
 
     Attributes:
         table: the inputs.
-        order: int32 (streams, steps), the input of each update.
+        order: int32 (streams, steps * batch), the inputs of each update.
         place: int16 (streams, features), the row of the first weight matrix that a feature meets.
         stream: int32 (n,), the row of `order` and `place` that belongs to a run.
+        batch: examples per update.
     """
 
     table: Table
     order: np.ndarray
     place: np.ndarray
     stream: np.ndarray
+    batch: int = 1
 
     @property
     def steps(self) -> int:
         """Updates of the task."""
-        return self.order.shape[1]
+        return self.order.shape[1] // self.batch
 
 
 Described = tuple[Table, np.ndarray, np.ndarray]
@@ -97,7 +99,7 @@ class SharedPlan(Plan):
 
 def examples_of(plan: SharedPlan) -> Examples:
     """A plan as kernels read it."""
-    return Examples(*plan.described, plan.stream)
+    return Examples(*plan.described, plan.stream, getattr(plan.distinct, "batch_size", 1))
 
 
 _KEPT_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 20  # of the machine's memory, per process

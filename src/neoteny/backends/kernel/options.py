@@ -4,20 +4,18 @@ Before this: a setting of the suite (problem, network, methods); a method says w
 After it: `pack` and the kernels, which branch on these numbers alone.
 
 Planning knows a network by its class and options, training by an instance. Both ask `options_of`, planning with a
-network made for the purpose (`why_not_covered`), so that they cannot disagree.
+network made for the purpose (`coverage`), so that they cannot disagree.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from neoteny.methods.declaration import KernelTerms, kernel_terms_of
@@ -26,8 +24,6 @@ from neoteny.nets import MLP
 from neoteny.nets.activations import make_activation
 from neoteny.nets.dropout import Dropout
 from neoteny.nets.online_norm import OnlineNorm
-from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
-from neoteny.problems.problem import Problem
 from neoteny.units.utilities import UTILITIES
 
 ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "elu", "swish")
@@ -35,7 +31,14 @@ LOSSES = ("mse", "cross_entropy")
 OPTIMIZERS = ("sgd", "momentum", "adam")
 FOLD = 0.125
 """L2 under plain SGD is a lazy factor of each matrix; one below this is multiplied into the weights at once."""
-_MOST_RANDOM_BITS = 10  # of slowly-changing regression: up to here a plan holds a table of all inputs
+_BEYOND = {
+    "anchor": "a pull to initial weights is",
+    "weight_decay": "decoupled weight decay is",
+    "reset": "resets by a score are",
+    "reinit": "redrawn weights are",
+    "clip": "clipping is",
+    "slow": "slow weights are",
+}  # terms of the dense kernel
 
 
 @dataclass(frozen=True)
@@ -110,44 +113,6 @@ class Numbers:
     decay_rate: np.ndarray
 
 
-def why_not_covered(
-    problem: Problem, build: type[nn.Module], network: Mapping[str, Any], methods: Sequence[Method]
-) -> str:
-    """Why no kernel trains this setting, in a few words; "" if one does.
-
-    Args:
-        problem: what is learnt.
-        build, network: the network's class and its options, but for the numbers of inputs and outputs.
-        methods: an optimizer first.
-
-    Example:
-        >>> from neoteny.methods import L2, SGD
-        >>> why_not_covered(PermutedMNIST(), MLP, {"hidden": (100,)}, (SGD(0.01), L2(1e-4)))
-        ''
-        >>> why_not_covered(PermutedMNIST(), nn.Linear, {}, (SGD(0.01),))
-        'Linear is not an MLP'
-    """
-    if type(problem) not in (PermutedMNIST, SlowlyChangingRegression):
-        return f"the plans of {type(problem).__name__} are not covered"
-    if isinstance(problem, SlowlyChangingRegression) and problem.bits - problem.slow_bits > _MOST_RANDOM_BITS:
-        return f"more than {_MOST_RANDOM_BITS} random bits"
-    if build is not MLP:
-        return f"{build.__name__} is not an MLP"
-    try:
-        module = _template(math.prod(problem.input_shape), problem.outputs, tuple(sorted(network.items())))
-    except (TypeError, ValueError) as error:  # the library says it again when it builds the network
-        return f"the MLP cannot be built: {error}"
-    found = options_of(module, methods, problem.loss)
-    return found if isinstance(found, str) else ""
-
-
-@functools.lru_cache(maxsize=256)
-def _template(inputs: int, outputs: int, network: tuple[tuple[str, Any], ...]) -> MLP:
-    """A network without numbers."""
-    with torch.device("meta"):
-        return MLP(inputs=inputs, outputs=outputs, **dict(network))
-
-
 def options_of(module: nn.Module, methods: Sequence[Method], loss: str) -> Options | str:
     """The options of a learner, or why no kernel trains it."""
     network = _network_options(module)
@@ -202,6 +167,9 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
     first = terms[0]
     if first.optimizer not in OPTIMIZERS:
         return f"the optimizer {first.optimizer!r} is not covered"
+    for name, words in _BEYOND.items():
+        if any(getattr(each, name) is not None for each in terms):
+            return f"{words} not covered"
     found: dict[str, Any] = {
         "optimizer": OPTIMIZERS.index(first.optimizer),
         "shrink": any(each.l2 is not None for each in terms),
@@ -217,8 +185,8 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
     return found
 
 
-def _network_options(module: nn.Module) -> dict[str, Any] | str:
-    """The fields of `Options` that describe a network, or why no kernel computes it."""
+def layers_of(module: nn.Module) -> dict[str, list[Any]] | str:
+    """The hidden layers of an `MLP` by kind ("fc", "norm", "act", "drop"), or why they are not what it was built of."""
     if type(module) is not MLP:
         return f"{type(module).__name__} is not an MLP"
     children = {name: layer for name, layer in module.named_children() if name != "flatten"}
@@ -229,13 +197,22 @@ def _network_options(module: nn.Module) -> dict[str, Any] | str:
     of_part: dict[str, list[Any]] = {
         part: [children[f"{part}{number}"] for number in range(1, hidden + 1)] for part in parts
     }
-    found: dict[str, Any] = {"activation": 0}
     linear = [*of_part.get("fc", ()), module.out]
     if any(type(layer) is not nn.Linear or layer.bias is None for layer in linear):
         return "a layer of the MLP is not a Linear with a bias"
-    found["widths"] = (linear[0].in_features, *(layer.out_features for layer in linear))
     if len({repr(layer) for layer in of_part.get("act", ())}) > 1:
         return "the activations of the MLP differ"
+    return of_part
+
+
+def _network_options(module: nn.Module) -> dict[str, Any] | str:
+    """The fields of `Options` that describe a network, or why no kernel computes it."""
+    of_part = layers_of(module)
+    if isinstance(of_part, str):
+        return of_part
+    linear = [*of_part.get("fc", ()), module.out]
+    found: dict[str, Any] = {"activation": 0}
+    found["widths"] = (linear[0].in_features, *(layer.out_features for layer in linear))
     for activation in of_part.get("act", ())[:1]:
         known = [name for name in ACTIVATIONS if repr(make_activation(name)) == repr(activation)]
         if not known:

@@ -20,7 +20,7 @@ from torch import Tensor
 from neoteny.problems.data.pixels import PIXEL
 from neoteny.problems.draws import draw_whole, shuffle
 from neoteny.problems.mnist.images import DigitImages, open_digits
-from neoteny.problems.problem import Plan, Problem, Stream, check_range
+from neoteny.problems.problem import NEW_FIELD, Plan, Problem, Stream, check_range
 from neoteny.text import check_whole
 
 
@@ -35,18 +35,26 @@ class PermutedMNIST(Problem):
         replacement: whether each example is drawn from all images.
         source: "mnist"; "synthetic" for 2,000 generated images that need no download; or the path of a folder with
             train-images-idx3-ubyte and train-labels-idx1-ubyte, gzipped or not, of images of 28 by 28.
+        batch_size: images per update; `examples_per_task` is a multiple of it. A task has
+            `examples_per_task / batch_size` updates, and its accuracy is the mean over all of its images.
     """
 
     tasks: int = 800
     examples_per_task: int = 60_000
     replacement: bool = False
     source: str = "mnist"
+    batch_size: int = field(default=1, metadata=NEW_FIELD)
 
     loss: ClassVar[str] = "cross_entropy"
     performance: ClassVar[str] = "accuracy"
 
     def __post_init__(self) -> None:
-        check_whole(self, tasks=1, examples_per_task=1)
+        check_whole(self, tasks=1, examples_per_task=1, batch_size=1)
+        if self.examples_per_task % self.batch_size:
+            raise ValueError(
+                f"PermutedMNIST: examples_per_task must be a multiple of batch_size; got {self.examples_per_task} and "
+                f"{self.batch_size}."
+            )
         if not isinstance(self.replacement, bool):
             raise ValueError(f"PermutedMNIST: replacement must be True or False; got {self.replacement!r}.")
         if not isinstance(self.source, str) or not self.source:
@@ -64,7 +72,7 @@ class PermutedMNIST(Problem):
 
     @property
     def steps_per_task(self) -> int:
-        return self.examples_per_task
+        return self.examples_per_task // self.batch_size
 
     def open(self, data: Path | str | None = None) -> PermutedStream:
         images = open_digits(self.source, data)
@@ -100,6 +108,7 @@ class PermutedStream(Stream):
             data=self.data,
             order=order,
             permutation=shuffle(seeds, task, "permuted.pixels", 784)[:, 0],
+            batch_size=self.problem.batch_size,
         )
 
 
@@ -109,8 +118,9 @@ class PermutedPlan(Plan):
 
     Attributes:
         data: images (N, 784) and labels (N,), uint8, on any device.
-        order: image numbers (n, steps), int32.
+        order: image numbers (n, steps * batch_size), int32.
         permutation: input i of run r is pixel permutation[r, i]; int32 (n, 784).
+        batch_size: images per update.
     """
 
     seeds: tuple[int, ...]
@@ -118,16 +128,20 @@ class PermutedPlan(Plan):
     data: DigitImages
     order: Tensor
     permutation: Tensor
+    batch_size: int = 1
     steps: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.steps = self.order.shape[1]
+        self.steps = self.order.shape[1] // self.batch_size
 
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
         check_range(self, start, stop)
-        order = self.order[:, start:stop].T.contiguous().to(device)  # (count, n)
+        first, last = start * self.batch_size, stop * self.batch_size
+        order = self.order[:, first:last].T.contiguous().to(device)  # (images, n)
         labels = self.data.on(device).labels[order].long()
-        return self._permuted(order, device).unsqueeze(-2), labels.unsqueeze(-1)
+        shape = (stop - start, self.batch_size)
+        inputs, labels = self._permuted(order, device).unflatten(0, shape), labels.unflatten(0, shape)
+        return inputs.transpose(1, 2).contiguous(), labels.transpose(1, 2).contiguous()
 
     def probe(self, count: int, device: torch.device) -> Tensor:
         numbers = draw_whole(self.seeds, self.task, "permuted.probe", 0, count, len(self.data.labels))

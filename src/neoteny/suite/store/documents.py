@@ -32,9 +32,14 @@ def sha256(content: bytes) -> str:
 
 def write_document(path: Path, content: Mapping[str, Any], durable: bool = True) -> None:
     """Write a JSON file with its checksum; see `write_atomically`."""
+    text = seal(content)
+    write_atomically(path, lambda file: file.write(text), durable)
+
+
+def seal(content: Mapping[str, Any]) -> bytes:
+    """The bytes of a JSON file with its checksum."""
     content = {name: value for name, value in content.items() if name != CHECKSUM}
-    text = json.dumps({**content, CHECKSUM: _checksum(content)}, indent=1, sort_keys=True, allow_nan=False)
-    write_atomically(path, lambda file: file.write(text.encode()), durable)
+    return json.dumps({**content, CHECKSUM: _checksum(content)}, indent=1, sort_keys=True, allow_nan=False).encode()
 
 
 def parse_document(path: Path, kind: Kind) -> tuple[dict[str, Any], bool]:

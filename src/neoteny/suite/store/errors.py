@@ -23,5 +23,13 @@ class Damaged(StoreError):
         self.path, self.reason = path, reason
 
 
+class NoLocks(StoreError):
+    """The file system has no locks (flock)."""
+
+
 class Stopped(RuntimeError):
     """The run was asked to stop (Ctrl-C); its state is in its checkpoint."""
+
+
+class TakenOver(RuntimeError):
+    """Another process trains this stack now, or has finished it; this one must not write."""

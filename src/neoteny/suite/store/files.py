@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from neoteny.suite.store.errors import StoreError
+from neoteny.suite.store.errors import NoLocks, StoreError
 
 _LOCK_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A lock is a file of its folder: no link is followed, and no pipe is waited for."""
@@ -42,7 +42,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any], durable: bool
                 os.fsync(file.fileno())
         os.replace(temporary, path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -61,7 +61,7 @@ def rename_durably(path: Path, other: Path) -> None:
     """
     try:
         os.replace(path, other)
-        _sync_folder(other.parent)
+        sync_folder(other.parent)
     except OSError as error:
         raise StoreError(_explain(other, error)) from error
 
@@ -71,7 +71,7 @@ def make_folder(folder: Path, durable: bool = True) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()] if durable else []
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
-        _sync_folder(each.parent)
+        sync_folder(each.parent)
 
 
 def read_file(path: Path) -> bytes:
@@ -156,7 +156,7 @@ def _lock(path: Path, descriptor: int, operation: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise StoreError(
+        raise NoLocks(
             f"{path} cannot be locked ({error.strerror}). The file system must support locks (flock): choose a folder "
             "on another one with --out."
         ) from error
@@ -177,7 +177,7 @@ def is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make names in the folder last; folders that may be written but not read cannot be synced."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from neoteny.suite.identity import digest, setting_digest
+from neoteny.suite.store.claims import Claims
 from neoteny.suite.store.documents import parse_document, read_document, remove_trailer, sha256
 from neoteny.suite.store.errors import Damaged, StoreError
-from neoteny.suite.store.files import is_locked, read_file
-from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN, PROGRESS
+from neoteny.suite.store.files import read_file
+from neoteny.suite.store.index import Index, Signature, is_worthwhile, list_files, list_names
+from neoteny.suite.store.progress_files import ProgressFiles
+from neoteny.suite.store.records import PartRecord, runs_in
+from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN
 
 FOLDER_FORMAT = 2
 """Of new folders: every file has a checksum. In folders of format 1 those that this version writes have one."""
@@ -32,11 +35,19 @@ _WRITER_SECONDS = 0.05
 """Files that belong together are replaced one after the other; a reader that came between looks again after this."""
 
 
-class ResultsFolder:
+class ResultsFolder(ProgressFiles):
     """One results folder, to look at; the files are described in `results`."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        super().__init__(root)
+        self._indexed: tuple[dict[str, Any], Index] | None = None
+        self._known: dict[str, PartRecord] = {}
+        self.claims = Claims(root)
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people: the folder, or the storage that it is a copy of."""
+        return str(self.root)
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -100,7 +111,7 @@ class ResultsFolder:
         try:
             return {**_EMPTY_PLAN, **read_document(path, PLAN, self.sealed)}
         except FileNotFoundError:
-            if self.sealed and self._tables():
+            if self.sealed and self.signatures():
                 raise Damaged(path, "it is missing", PLAN.remedy) from None
             return self.empty_plan()
 
@@ -136,7 +147,10 @@ class ResultsFolder:
         checks += [functools.partial(self.read_unfinished, path) for path in self.unfinished_tables()]
         damaged = [
             Damaged(path, "it has no description, so it does not count", "`neoteny run` trains its runs again.")
-            for path in sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
+            for path in (
+                self.root / "parts" / f"{stack}.parquet"
+                for stack in sorted(list_names(self.root / "parts", ".parquet") - self._described())
+            )
             if not path.with_suffix(".json").exists()
         ]
         for check in checks:
@@ -152,32 +166,12 @@ class ResultsFolder:
 
     def is_running(self, stack_id: str) -> bool:
         """Whether some process trains the stack now."""
-        return is_locked(self.root / "locks" / f"{stack_id}.lock")
+        return self.claims.is_held(stack_id)
 
     def is_finished(self, stack_id: str) -> bool:
         """Whether the stack's results are there."""
         path = self.root / "parts" / f"{stack_id}.parquet"
         return path.exists() and path.with_suffix(".json").exists()
-
-    def progress(self) -> dict[str, dict[str, Any]]:
-        """How far each begun stack is; files that are damaged are skipped, since nothing depends on them."""
-        return self.check_progress()[0]
-
-    def check_progress(self) -> tuple[dict[str, dict[str, Any]], list[Damaged]]:
-        """How far each begun stack is, and the damaged files."""
-        found, damaged = {}, []
-        for path in sorted((self.root / "progress").glob("[0-9a-f]*.json")):
-            try:
-                entry = read_document(path, PROGRESS, self.sealed)
-                if digest(entry["runs"]) != path.stem:
-                    raise Damaged(path, "it is of another stack", PROGRESS.remedy)
-            except FileNotFoundError:
-                continue
-            except Damaged as error:
-                damaged.append(error)
-                continue
-            found[path.stem] = entry
-        return found, damaged
 
     # Parts
 
@@ -197,6 +191,7 @@ class ResultsFolder:
         tables: bool = True,
         read: Callable[[Path, dict[str, Any], bytes], Any] = lambda table, description, content: description,
         about: Mapping[str, Any] | None = None,
+        stacks: Iterable[str] | None = None,
     ) -> tuple[list[Any], list[Damaged]]:
         """Read every part and check it; what is damaged is looked at twice.
 
@@ -204,13 +199,15 @@ class ResultsFolder:
             tables: whether tables are read and checked, too.
             read: what to make of a part that is whole; its path, description and the bytes of its table are given.
             about: instead of experiment.json.
+            stacks: the parts of these stacks; None: all.
 
         Returns:
             What was made of the parts that are whole, and what is wrong with the others.
         """
         about = about or self.about
         parts, damaged = [], []
-        for path in self._tables():
+        for stack_id in self.signatures() if stacks is None else stacks:
+            path = self.root / "parts" / f"{stack_id}.parquet"
             for again in (True, False):
                 try:
                     parts.append(read(path, *_read_part(path, about, tables)))
@@ -235,35 +232,102 @@ class ResultsFolder:
         )
         return StoreError("\n".join(lines))
 
-    def _tables(self) -> list[Path]:
-        """The Parquet parts that count: those with a description beside them; a link to nowhere is none."""
-        found = sorted((self.root / "parts").glob("[0-9a-f]*.parquet"))
-        return [path for path in found if self.is_finished(path.stem)]
+    def signatures(self) -> dict[str, tuple[Signature, Signature]]:
+        """The stacks whose parts count: those with a table and a description; sorted, each with its files' signatures.
+
+        A link to nowhere is no file.
+        """
+        tables, described = (list_files(self.root / "parts", suffix) for suffix in (".parquet", ".json"))
+        return {stack: (table, described[stack]) for stack, table in tables.items() if stack in described}
+
+    def _described(self) -> set[str]:
+        """Stacks with a description."""
+        return list_names(self.root / "parts", ".json")
+
+    def records(self) -> list[PartRecord]:
+        """What is known about each finished stack, in short. Tables are not looked at, nor what was read before.
+
+        Raises:
+            StoreError: some are damaged; they are named.
+        """
+        stacks = list_names(self.root / "parts", ".parquet") & self._described()
+        if not stacks <= self._known.keys():
+            records, damaged = self.check_records(tables=False)
+            if damaged:
+                raise self.refuse(damaged)
+            return records
+        return [self._known[stack] for stack in sorted(stacks)]
+
+    def check_records(
+        self, tables: bool = True, about: Mapping[str, Any] | None = None
+    ) -> tuple[list[PartRecord], list[Damaged]]:
+        """What is known about each finished stack that is whole, and what is wrong with the others.
+
+        Parts that the index knows, and that have not changed since, are not read again.
+
+        Args:
+            tables: whether tables must have been read and checked, too.
+            about: instead of experiment.json.
+        """
+        index, files = self._parts_index(self.about if about is None else about), self.signatures()
+        found: dict[str, PartRecord] = {}
+        for stack, (table, described) in files.items():
+            entry = index.find(stack, table if tables else None, described)
+            if entry is not None:
+                found[stack] = PartRecord.from_json(entry)
+
+        def read(path: Path, part: dict[str, Any], content: bytes) -> None:
+            self._check_unsealed(path, part, content)
+            found[path.stem] = PartRecord.of(path.stem, part)
+            if tables and "table_sha256" in part:  # others cannot be checked without reading them
+                index.put(path.stem, found[path.stem].to_json(), *files[path.stem])
+
+        _, damaged = self.check_parts(tables, read, about, [stack for stack in files if stack not in found])
+        if tables and is_worthwhile(sum(len(record.runs) for record in found.values())):
+            index.save(files)
+        self._known = found
+        return [found[stack] for stack in files if stack in found], damaged
+
+    def _check_unsealed(self, path: Path, part: Mapping[str, Any], content: bytes) -> None:
+        """Look at a table that has no checksum; `results` does."""
+
+    def _parts_index(self, about: Mapping[str, Any]) -> Index:
+        owner = index_owner(about)
+        if self._indexed is None or self._indexed[0] != owner:
+            self._indexed = owner, Index(self.root, "parts.json", owner)
+        return self._indexed[1]
 
     def finished_runs(self) -> set[str]:
         """Ids of all runs whose results are there."""
-        return runs_in(self.parts())
+        return runs_in(self.records())
 
     def other_runs(
-        self, parts: Iterable[Mapping[str, Any]] | None = None, plan: Mapping[str, Any] | None = None
+        self, records: Iterable[PartRecord] | None = None, plan: Mapping[str, Any] | None = None
     ) -> set[str]:
         """Ids of finished runs whose setting is no longer one of the experiment's, as after an edit of its file.
 
         Args:
-            parts, plan: where they were read already.
+            records, plan: where they were read already.
         """
-        settings = set((self.plan() if plan is None else plan)["settings"])
-        runs = [run for part in (self.parts() if parts is None else parts) for run in part["runs"]]
-        return {run["run_id"] for run in runs if settings and setting_digest(run["configuration"]) not in settings}
+        wanted = set((self.plan() if plan is None else plan)["settings"])
+        if not wanted:
+            return set()
+        records = self.records() if records is None else records
+        return {
+            run
+            for record in records
+            for run, setting in zip(record.runs, record.settings, strict=True)
+            if setting not in wanted
+        }
 
-    def describe_missing_checksums(self, parts: Sequence[Mapping[str, Any]]) -> str:
+    def describe_missing_checksums(self, records: Sequence[PartRecord]) -> str:
         """A line on a folder that an earlier version began, and its parts; "" for others."""
         if self.sealed:
             return ""
-        count = len([part for part in parts if "table_sha256" not in part])
+        count = len([record for record in records if not record.has_checksum])
         return (
-            f"This folder was begun by an earlier version: {count} of {len(parts)} finished stacks have no checksums, "
-            "so damage to them may go unnoticed."
+            f"This folder was begun by an earlier version: {count} of {len(records)} finished stacks have no "
+            "checksums, so damage to them may go unnoticed."
         )
 
     # Unfinished stacks
@@ -282,9 +346,9 @@ class ResultsFolder:
         return remove_trailer(path, self.sealed, UNFINISHED_REMEDY)
 
 
-def runs_in(parts: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Ids of the runs of some parts."""
-    return {run["run_id"] for part in parts for run in part["runs"]}
+def index_owner(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What the index of a folder's parts depends on besides their files."""
+    return {key: about.get(key) for key in ("format", *IDENTITY)}
 
 
 def _read_part(table: Path, about: Mapping[str, Any], with_table: bool) -> tuple[dict[str, Any], bytes]:

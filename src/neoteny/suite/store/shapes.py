@@ -104,6 +104,7 @@ PROGRESS = Kind(
         "diverged_runs?": [str],
         "backend?": str,
         "error?": str,
+        "attempts?": int,
     },
     {},
     "Nothing depends on it; it is written again when the stack continues.",
@@ -112,6 +113,11 @@ ANALYSIS = Kind(
     {"format": int, "when": str, "runs": int, "sha256": str},
     {},
     "Move it away; `neoteny run` with the experiment's file writes it again.",
+)
+JOBS = Kind(
+    {"jobs": [{"job_id": str, "shard": str, "cluster": str, "log": str}]},
+    {},
+    "Only the queue states of `neoteny status` depend on it; the next `neoteny run --on slurm` writes it again.",
 )
 
 _NAMES = {
@@ -135,6 +141,8 @@ def _misfit(value: Any, shape: Shape, place: str) -> str:
     if isinstance(shape, (list, tuple)):
         if not isinstance(value, list) or (isinstance(shape, tuple) and len(value) != len(shape)):
             return _say(value, shape, place)
+        if shape == [str] and all(isinstance(item, str) for item in value):  # a plan may have 20,000 runs
+            return ""
         shapes = shape if isinstance(shape, tuple) else shape * len(value)
         pairs = enumerate(zip(value, shapes, strict=True))
         return next(filter(None, (_misfit(item, one, f"{place}[{number}]") for number, (item, one) in pairs)), "")

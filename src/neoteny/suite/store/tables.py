@@ -75,16 +75,16 @@ def to_parquet(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def parse_part(path: Path, content: bytes) -> pd.DataFrame:
+def parse_part(path: Path, content: bytes) -> pa.Table:
     """The table of a part from the bytes of its file.
 
     Raises:
         Damaged: it is no such table.
     """
-    return _parse(path, content, PART.remedy).to_pandas()
+    return _parse(path, content, PART.remedy)
 
 
-def parse_unfinished(path: Path, content: bytes) -> tuple[pd.DataFrame, dict[str, str]]:
+def parse_unfinished(path: Path, content: bytes) -> tuple[pa.Table, dict[str, str]]:
     """The table of an unfinished stack, and the digest of each run's setting.
 
     Raises:
@@ -97,7 +97,7 @@ def parse_unfinished(path: Path, content: bytes) -> tuple[pd.DataFrame, dict[str
         settings = None
     if not isinstance(settings, dict):
         raise Damaged(path, "it does not say which settings its runs have", UNFINISHED_REMEDY)
-    return table.to_pandas(), settings
+    return table, settings
 
 
 def _parse(path: Path, content: bytes, remedy: str) -> pa.Table:
@@ -116,6 +116,8 @@ def _parse(path: Path, content: bytes, remedy: str) -> pa.Table:
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not getattr(pa.types, is_right)(kind):
             raise Damaged(path, f"its column {name} is of type {kind}", remedy)
+        if table.column(name).null_count:
+            raise Damaged(path, f"its column {name} has missing values", remedy)
     return table
 
 

@@ -18,6 +18,8 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from neoteny.backends.kernel.cpu import lanes, layers, narrow, norm, units, wide
+from neoteny.backends.kernel.dense import network, passes, reinit, run
+from neoteny.backends.kernel.dense import units as dense_units
 from neoteny.draws import philox
 
 TRAIN = """
@@ -40,13 +42,25 @@ for case in (
     path.write_back()
     values = [*sums, *(value for _, value in sorted(flat_state(stack).items()))]
     print(hashlib.sha256(b"".join(value.numpy().tobytes() for value in values)).hexdigest())
+
+from neoteny.methods import AdamW, ContinualBackprop, ReDo, WeightClipping
+from support import dense_cases
+
+learner = dense_cases.Learner((AdamW(1e-3), ReDo(5, 0.3), ContinualBackprop(0.02, 10), WeightClipping(1.0)))
+stack = dense_cases.build(learner, dtype=torch.float32)
+path = dense_cases.dense(learner, stack)
+path.plan(0)
+path.advance(0, 48)
+path.write_back()
+print(hashlib.sha256(b"".join(value.numpy().tobytes() for value in flat_state(stack).values())).hexdigest())
 """
 """Trains some cases, on both paths, and prints a digest of everything that came out of each."""
 
 
-@pytest.mark.parametrize(
-    "module", [lanes, layers, narrow, norm, philox, units, wide], ids=lambda module: module.__name__
-)
+MODULES = [dense_units, lanes, layers, narrow, network, norm, passes, philox, reinit, run, units, wide]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_every_function_that_compiled_code_calls_is_copied_into_its_caller(module: ModuleType) -> None:
     compiled = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
     own = [function for function in compiled if function.py_func.__module__ == module.__name__]
@@ -82,5 +96,5 @@ def test_code_compiled_now_and_code_from_disk_train_to_the_same_bits(tmp_path: P
         command = [sys.executable, "-c", TRAIN]
         printed.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
         assert list(tmp_path.rglob("*train_runs*.nbc"))
-    assert len(printed[0].split()) == 4
+    assert len(printed[0].split()) == 5
     assert printed[0] == printed[1]

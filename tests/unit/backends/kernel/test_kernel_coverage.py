@@ -13,6 +13,7 @@ from torch import nn
 import neoteny
 from neoteny.backends.graphs.backend import why_not_recorded
 from neoteny.backends.kernel.backend import KernelBackend
+from neoteny.backends.kernel.coverage import why_not_covered
 from neoteny.backends.kernel.options import (
     ACTIVATIONS,
     LOSSES,
@@ -20,7 +21,6 @@ from neoteny.backends.kernel.options import (
     Options,
     numbers_of,
     options_of,
-    why_not_covered,
 )
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, Method, ShrinkAndPerturb
 from neoteny.methods.declaration import KernelTerms, RecordedStep
@@ -108,7 +108,7 @@ def test_the_suite_trains_what_is_not_covered_by_the_library_and_says_why(method
 
 
 def test_an_activation_that_no_kernel_knows_falls_back_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(activations._ACTIVATIONS, "gelu", (nn.GELU, 1.4))
+    monkeypatch.setitem(activations._ACTIVATIONS, "gelu", (nn.GELU, lambda _: 1.4))
     setting = Setting("one", network(MLP, hidden=(5,), activation="gelu"), (SGD(0.1),))
     why = "the activation GELU(approximate='none') is not covered"
     assert choose_backend("cpu", DIGITS, setting) == ("reference", why)

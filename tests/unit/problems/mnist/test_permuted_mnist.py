@@ -102,3 +102,23 @@ def test_mnist_is_the_published_one() -> None:
     assert 0.18 < float((stream.data.images > 0).float().mean()) < 0.20
     plan = stream.plan([0], 0)
     assert sorted(plan.order[0].tolist()) == list(range(60_000))
+
+
+def test_a_batch_holds_the_images_that_would_come_one_by_one() -> None:
+    one, many = (PermutedMNIST(tasks=3, examples_per_task=48, source="synthetic", batch_size=batch) for batch in (1, 4))
+    assert (one.steps_per_task, many.steps_per_task) == (48, 12)
+    singles, batches = (problem.open().plan([0, 1], 2) for problem in (one, many))
+    assert (singles.steps, batches.steps) == (48, 12)
+    inputs, targets = singles.batches(8, 20, CPU)
+    together, classes = batches.batches(2, 5, CPU)
+    assert together.shape == (3, 2, 4, 784)
+    for update in range(3):
+        for place in range(4):
+            assert torch.equal(together[update, :, place], inputs[4 * update + place, :, 0])
+            assert torch.equal(classes[update, :, place], targets[4 * update + place, :, 0])
+
+
+@pytest.mark.parametrize(("batch", "words"), [(0, "at least 1; got 0"), (7, "multiple of batch_size; got 48 and 7")])
+def test_an_impossible_batch_is_refused(batch: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        PermutedMNIST(examples_per_task=48, batch_size=batch)

@@ -1,0 +1,142 @@
+"""From the options of `neoteny run` to everything that it needs: the experiment, its data, its folder; all checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from neoteny import experiments
+from neoteny.cli.parser import RunOptions
+from neoteny.cli.trust import DIGEST
+from neoteny.experiments import Experiment
+from neoteny.problems.problem import Problem, Source
+from neoteny.suite.configuration import describe
+from neoteny.suite.environment import choose_device, choose_kernel, open_problems, versions
+from neoteny.suite.schedulers.scheduler import Orders, check_folder, parse_pairs, split_name
+from neoteny.suite.shards import Shard
+from neoteny.suite.stacks import Run, runs_of
+from neoteny.suite.store.remote import RemoteResults
+from neoteny.suite.store.results import Results
+from neoteny.suite.sweep import Sweep
+from neoteny.suite.trackers.tracking import find_tracker
+from neoteny.text import nearest
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that a run needs, checked: the data is there, the folder is ours.
+
+    `every` has one run per setting, with the settings that --methods leaves for later. `command` is the id of this
+    command among those that work in the folder.
+    """
+
+    options: RunOptions
+    experiment: Experiment
+    sweep: Sweep
+    results: Results
+    streams: dict[Problem, Source]
+    device: torch.device
+    kernel: str
+    wanted: list[Run]
+    every: list[Run]
+    command: str = ""
+
+
+def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = False) -> Prepared:
+    """Load the experiment, find its data and open its folder; validates everything before writing.
+
+    Args:
+        options: what was asked for.
+        orders: on another machine, which joins a command that has begun.
+        is_child: whether this is a process of `--jobs`.
+    """
+    name, _ = split_name(options.on)
+    if options.dry_run and name != "slurm":
+        raise ValueError("--dry-run prints the sbatch file of --on slurm; with other schedulers it does nothing.")
+    if options.shard is not None:
+        if name != "local":
+            raise ValueError(f"--shard is for commands that are started one by one; --on {name} shares by itself.")
+        try:
+            Shard.parse(options.shard)
+        except ValueError as error:
+            raise ValueError(f"--shard: {error}.") from None
+    parse_pairs(options.slurm)
+    if options.track is not None:
+        find_tracker(options.track)
+    experiment = _load(options, orders)
+    if experiment.code is not None and experiment.name in (*experiments.NAMES, *experiments.VARIANTS):
+        raise experiments.ExperimentError(
+            f"{experiment.path} would be called {experiment.name}, as an experiment of the package is; rename the file."
+        )
+    sweep = experiment.make_sweep(options.scale)
+    if options.runs is not None:
+        settings = tuple(dataclasses.replace(setting, runs=None) for setting in sweep.settings)
+        sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
+    device = choose_device(options.device, sweep) if name == "local" else _choose_there(options, sweep)
+    kernel = choose_kernel(options.kernel, device)
+    every = runs_of(sweep, sweep.settings, kernel, range(1))
+    streams = open_problems(sweep, options.data)
+    about = {
+        "experiment": experiment.name,
+        "scale": options.scale,
+        "data": ", ".join(sorted({stream.fingerprint for stream in streams.values() if stream.fingerprint})),
+        "configuration": describe(sweep),
+        "versions": versions(),
+        **({DIGEST: experiment.code.digest} if experiment.code else {}),
+    }
+    root = options.out or Path("results") / f"{experiment.name}-{options.scale}"
+    sweep = _keep_methods(sweep, options.methods)
+    source = experiment.code.source if experiment.code else None
+    command = orders.command if orders else "" if name == "local" else uuid.uuid4().hex
+    shared = name != "local" or options.shard is not None or orders is not None
+    if isinstance(root, str):
+        joins = orders is not None or is_child
+        results = RemoteResults.join(root) if joins else RemoteResults.begin(root, about, source, options.repair)
+        results.claims.share(options.lease_seconds, command)
+    elif orders is not None:
+        results = Results.open(root)
+        check_folder(root, results.claims.folder_id(make=False), orders.folder_id)
+    else:
+        results = Results.create(root, about, source, options.repair, shared)
+    if shared:
+        results.claims.share(options.lease_seconds, command)
+    wanted = [] if orders else runs_of(sweep, sweep.settings, kernel)
+    return Prepared(options, experiment, sweep, results, streams, device, kernel, wanted, every, command)
+
+
+def _load(options: RunOptions, orders: Orders | None) -> Experiment:
+    """The experiment; its file comes with the orders where this machine has none, or another one."""
+    path = Path(options.experiment)
+    if orders is None or orders.source is None or (path.is_file() and path.read_bytes() == orders.source):
+        return experiments.load(options.experiment)
+    copy = Path(tempfile.mkdtemp(prefix="neoteny-")) / path.name
+    copy.write_bytes(orders.source)
+    return experiments.load(str(copy))
+
+
+def _choose_there(options: RunOptions, sweep: Sweep) -> torch.device:
+    """The device of a cluster's workers, which this machine need not have."""
+    wants = options.device == "cuda" or (options.device == "auto" and bool(options.gpus_per_stack))
+    if not wants or any(setting.agent is not None for setting in sweep.settings):
+        return choose_device("cpu" if options.device == "auto" else options.device, sweep)
+    return torch.device("cuda")
+
+
+def _keep_methods(sweep: Sweep, names: str | None) -> Sweep:
+    """The sweep with the settings of these methods only; None: all."""
+    if names is None:
+        return sweep
+    known = list(dict.fromkeys(setting.method for setting in sweep.settings))
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise ValueError(
+                f"--methods: this experiment has no method {name!r}.{nearest(name, known)} It has {', '.join(known)}."
+            )
+    settings = tuple(setting for setting in sweep.settings if setting.method in wanted)
+    return dataclasses.replace(sweep, settings=settings)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 import torch
 
 from neoteny.suite.environment import choose_kernel, machine, set_deterministic, versions
@@ -72,7 +72,7 @@ class _Enough(Exception):
     """The tasks that were asked for are done."""
 
 
-def sample_parts(results: Results, runs: int, seed: int = 0) -> list[tuple[dict[str, Any], pd.DataFrame]]:
+def sample_parts(results: Results, runs: int, seed: int = 0) -> list[tuple[dict[str, Any], pa.Table]]:
     """Finished stacks in a drawn order, with their tables, until they have this many runs.
 
     Raises:
@@ -84,7 +84,7 @@ def sample_parts(results: Results, runs: int, seed: int = 0) -> list[tuple[dict[
     if not parts:
         raise StoreError(f"{results.root} has no finished runs with tables; there is nothing to verify.")
     random.Random(seed).shuffle(parts)
-    chosen: list[tuple[dict[str, Any], pd.DataFrame]] = []
+    chosen: list[tuple[dict[str, Any], pa.Table]] = []
     for part in parts:
         if sum(len(one["runs"]) for one, _ in chosen) < runs:
             chosen.append(part)
@@ -92,7 +92,7 @@ def sample_parts(results: Results, runs: int, seed: int = 0) -> list[tuple[dict[
 
 
 def verify(
-    job: Job, sweep: Sweep, parts: Sequence[tuple[dict[str, Any], pd.DataFrame]], tasks: int, tolerance: float
+    job: Job, sweep: Sweep, parts: Sequence[tuple[dict[str, Any], pa.Table]], tasks: int, tolerance: float
 ) -> Iterator[Found]:
     """Make stacks again and compare.
 
@@ -109,7 +109,7 @@ def verify(
 
 
 def _verify_part(
-    job: Job, sweep: Sweep, part: Mapping[str, Any], table: pd.DataFrame, tasks: int, tolerance: float
+    job: Job, sweep: Sweep, part: Mapping[str, Any], table: pa.Table, tasks: int, tolerance: float
 ) -> Found:
     runs = find_runs(sweep, part, job.device)
     stack = PlannedStack(sweep, runs)
@@ -163,14 +163,15 @@ def _find_differences(job: Job, part: Mapping[str, Any], stack: PlannedStack) ->
 
 
 def _compare(
-    training: Training | AgentTraining, table: pd.DataFrame, stored: Sequence[str], tasks: int, tolerance: float
+    training: Training | AgentTraining, table: pa.Table, stored: Sequence[str], tasks: int, tolerance: float
 ) -> tuple[int, list[str]]:
     """How many numbers of the first tasks were compared, and a line for each metric in which some differ.
 
     With no tasks: what was measured before the first update.
     """
     made, measures = training.table(), training.planned.sweep.measures
-    by_cell = table.set_index(["run_id", "metric", "task"])["value"]
+    rows = table.to_pandas().astype({"run_id": str, "metric": str})
+    by_cell = rows.set_index(["run_id", "metric", "task"])["value"]
     compared, differing = 0, []
     for metric in sorted(name for name in made if not name.endswith(".tasks") and (tasks or name in measures)):
         numbers = made[f"{metric}.tasks"].tolist()

@@ -1,4 +1,4 @@
-"""The command line: list, run, status, watch, report, claims, data.
+"""The command line: list, run, status, watch, report, claims, verify, data.
 
 Each command imports what it needs when it is called, so that `neoteny --help` answers at once.
 """
@@ -26,12 +26,15 @@ import neoteny
 SCALES = ("smoke", "laptop", "paper")  # as in suite.sweep, which imports torch; a test compares them
 NEEDS = {
     "run": ("pandas", "pyarrow", "rich"),
+    "verify": ("pandas", "pyarrow"),
     "report": ("pandas", "pyarrow", "scipy", "plotly", "matplotlib", "jinja2"),
     "watch": ("pandas", "pyarrow", "scipy", "plotly", "jinja2"),
 }
 """Packages that a command needs at its end, and that are therefore looked for before it starts."""
+_MODULES = {"run": "run", "work": "run", "verify": "verify", "watch": "watch"}
+"""Where a command is, if not in `show`."""
 
-_LEFT_TO_THE_PERSON = ("scale", "out", "jobs", "repair", "workers", "shard", "dry_run")
+_LEFT_TO_THE_PERSON = ("scale", "out", "jobs", "repair", "workers", "shard", "dry_run", "stop_after")
 """Options that the command to continue does not repeat, or has in another place."""
 
 
@@ -61,6 +64,7 @@ class RunOptions:
         lease_seconds: how long a worker of a cluster may be silent before another takes its stack over.
         slurm: options of the batch system, as "partition=gpu,time=240".
         dry_run: whether to print what would be given to the batch system.
+        stop_after: minutes after which it stops as after Ctrl-C; None: never.
     """
 
     experiment: str
@@ -83,6 +87,7 @@ class RunOptions:
     lease_seconds: float = 60.0
     slurm: str | None = None
     dry_run: bool = False
+    stop_after: float | None = None
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -136,8 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from neoteny.suite.store.remote import fetch_results
 
             options["folder"] = fetch_results(options["folder"])
-        place = {"run": "run", "work": "run", "watch": "watch"}.get(command, "show")
-        module = importlib.import_module(f"neoteny.cli.{place}")
+        module = importlib.import_module(f"neoteny.cli.{_MODULES.get(command, 'show')}")
         return getattr(module, f"command_{command}")(**options)
     except BrokenPipeError:  # `neoteny list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -204,6 +208,7 @@ def make_parser() -> argparse.ArgumentParser:
                 metavar="N",
                 help="use only the first N tasks, of every run that has finished that many",
             )
+    _add_verify(commands.add_parser("verify", help="make a sample of the runs again and compare them"))
     _add_data(commands.add_parser("data", help="list the datasets, or fetch one"))
     work = commands.add_parser("work")  # what --jobs starts; without help, so that it is not listed
     work.add_argument("options", metavar="JSON")
@@ -236,6 +241,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "--checkpoint-seconds", type=_seconds, metavar="S", help="time between checkpoints (default: %(default)g)"
     )
     run.add_argument(
+        "--stop-after",
+        type=_minutes,
+        metavar="MINUTES",
+        help="stop after this time as after Ctrl-C: checkpoints stay, and the same command continues",
+    )
+    run.add_argument(
         "--repair", action="store_true", help="move damaged parts to DIR/damaged and train their runs again"
     )
     run.add_argument(
@@ -257,6 +268,34 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     cluster.add_argument("--slurm", metavar="KEY=VALUE,...", help="options of the jobs: partition, time (minutes), ...")
     cluster.add_argument("--dry-run", action="store_true", help="print the sbatch file and submit nothing")
+
+
+def _add_verify(verify: argparse.ArgumentParser) -> None:
+    verify.add_argument("folder", type=Path, metavar="DIR", help="a results folder")
+    verify.add_argument("file", type=Path, nargs="?", metavar="FILE.py", help="your experiment's file")
+    verify.add_argument("--trust", action="store_true", help="as of `claims`")
+    verify.add_argument(
+        "--runs", type=_count, default=1, metavar="N", help="at least this many runs, in whole stacks (default: 1)"
+    )
+    verify.add_argument(
+        "--tasks",
+        type=lambda text: 0 if text == "0" else _count(text),
+        default=1,
+        metavar="N",
+        help="tasks of each run; 0: what was before the first update (default: %(default)s)",
+    )
+    verify.add_argument(
+        "--tolerance",
+        type=_share,
+        default=0.02,
+        metavar="SHARE",
+        help="of the largest value, where machine, device, backend or versions differ (default: %(default)s)",
+    )
+    verify.add_argument("--seed", type=int, default=0, help="draws which stacks (default: %(default)s)")
+    verify.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    verify.add_argument(
+        "--data", type=Path, metavar="DIR", help="where data is (default: $NEOTENY_DATA, then the cache)"
+    )
 
 
 def _add_data(data: argparse.ArgumentParser) -> None:
@@ -308,3 +347,11 @@ def _number(text: str, least: float, expected: str) -> float:
     if not least <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
     return value
+
+
+def _minutes(text: str) -> float:
+    return _number(text, 0.0, "a number of minutes, at least 0")
+
+
+def _share(text: str) -> float:
+    return _number(text, 0.0, "a share, at least 0")

@@ -78,7 +78,8 @@ class Launch(Prepared):
         self._write_plan()
         jobs = self._choose_jobs(name)
         stop = StopFlag()
-        with stop.listening(), Display(self.results) as display, self._track(display.notify):
+        until = stop.after(self.options.stop_after)
+        with stop.listening(), until, Display(self.results) as display, self._track(display.notify):
             try:
                 failures = scheduler.run(self._work(jobs, stop, display.notify))
             except Stopped as stopped:

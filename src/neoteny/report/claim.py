@@ -244,12 +244,11 @@ def _place(value: Estimate, least: float, most: float, expected: str, what: str)
         return Verdict(Outcome.INCONCLUSIVE, f"{subject}some of {value.runs} runs diverged, expected {expected}")
     if value.runs < FEWEST_RUNS:
         return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; fewer than {FEWEST_RUNS} runs say nothing", Coverage.PART)
-    p_values = {
-        "p_holds": max(value.p_above(least), value.p_below(most)),
-        "p_fails": min(value.p_below(least), value.p_above(most)),
-    }
+    p_holds = max(value.p_above(least), value.p_below(most))
+    p_fails = min(value.p_below(least), value.p_above(most))
     if least < value.low and value.high < most:
-        return Verdict(Outcome.HOLDS, evidence, **p_values)
+        return Verdict(Outcome.HOLDS, evidence, p_holds=p_holds, p_fails=p_fails)
     if value.high < least or value.low > most:
-        return Verdict(Outcome.FAILS, evidence, **p_values)
-    return Verdict(Outcome.INCONCLUSIVE, f"{evidence}; the interval crosses that bound", **p_values)
+        return Verdict(Outcome.FAILS, evidence, p_holds=p_holds, p_fails=p_fails)
+    open_evidence = f"{evidence}; the interval crosses that bound"
+    return Verdict(Outcome.INCONCLUSIVE, open_evidence, p_holds=p_holds, p_fails=p_fails)

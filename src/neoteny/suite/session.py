@@ -20,6 +20,7 @@ from neoteny.problems.problem import Problem, Source, Stream, Worlds
 from neoteny.suite.configuration import choose_backend
 from neoteny.suite.environment import machine, versions
 from neoteny.suite.progress import shorten
+from neoteny.suite.provenance import commit
 from neoteny.suite.rl.agent import AgentTraining
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.stopping import StopFlag
@@ -64,7 +65,7 @@ class Session:
     def __init__(self, job: Job, stack: PlannedStack) -> None:
         self._job, self._stack, self._results = job, stack, job.results
         self._checkpoints = job.results.checkpoints(stack.stack_id)
-        self._training = _make_training(job, stack)
+        self._training = make_training(job, stack)
         self._seconds, self._resumed, self._cannot_save = 0.0, 0, False
         self._resume()
         self._began = self._progress_at = self._checkpoint_at = time.monotonic()
@@ -207,8 +208,9 @@ class Session:
         return f"{DESCRIPTIONS[name]} on {self._job.device.type}{reason}"
 
     def _facts(self) -> dict[str, Any]:
-        """What is recorded beside the numbers: versions, machine, time."""
+        """What is recorded beside the numbers: commit, versions, machine, time."""
         return {
+            **commit(),
             "versions": versions(),
             "machine": machine(self._job.device),
             "device": self._job.device.type,
@@ -240,7 +242,8 @@ def begin_progress(stack: PlannedStack) -> dict[str, Any]:
     }
 
 
-def _make_training(job: Job, stack: PlannedStack) -> Training | AgentTraining:
+def make_training(job: Job, stack: PlannedStack) -> Training | AgentTraining:
+    """The training of a stack, at its start."""
     agent, source = stack.runs[0].setting.agent, job.streams[stack.problem]
     if agent is not None:
         assert isinstance(source, Worlds), "a sweep gives agents to problems of control alone"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,18 @@ class StopFlag:
         while not self._asked and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_SECONDS))
         return self._asked
+
+    @contextlib.contextmanager
+    def after(self, minutes: float | None) -> Iterator[None]:
+        """Set it when this time has passed; None: never."""
+        timer = threading.Timer(60 * (minutes or 0.0), self.set)
+        timer.daemon = True
+        if minutes is not None:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[StopFlag]:

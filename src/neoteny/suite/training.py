@@ -21,6 +21,7 @@ from neoteny.problems.problem import Plan, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
 from neoteny.suite.measures import measure
+from neoteny.suite.provenance import digest_weights
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.store.checkpoints import check_plain
 
@@ -32,6 +33,7 @@ class Training:
         task, step: where it is: the task number, and the updates done in it.
         rows: metric -> task -> one value for each run.
         diverged_at: for each run the update at which its loss stopped being finite, or -1.
+        initial: for each run the digest of its initial weights; empty where an older checkpoint does not have it.
     """
 
     ended = ""
@@ -46,7 +48,7 @@ class Training:
         stream = CheckedStream(self.problem, stream) if is_users(stream) else stream
         self._seeds = [run.seed for run in planned.runs]
         self._dtype = getattr(torch, planned.sweep.dtype)
-        self._stack = _build(planned, self._dtype, device)
+        self._stack, self.initial = _build(planned, self._dtype, device)
         self._backend = make_backend(
             planned.backend, self._stack, stream, self._seeds, self.problem, self._dtype, threads
         )
@@ -141,6 +143,7 @@ class Training:
             "total": self._total.clone(),
             "replaced": self._replaced.clone(),
             "diverged_at": self.diverged_at.clone(),
+            "initial": list(self.initial),
             "rows": {metric: dict(by_task) for metric, by_task in self.rows.items()},
         }
 
@@ -152,6 +155,7 @@ class Training:
         self._total.copy_(state["total"])
         self._replaced.copy_(state["replaced"])
         self.diverged_at.copy_(state["diverged_at"])
+        self.initial = list(state.get("initial", [""] * len(self._seeds)))  # of the process that began the runs
         self.rows = {metric: {task: value.cpu() for task, value in by.items()} for metric, by in state["rows"].items()}
 
     @contextmanager
@@ -217,11 +221,15 @@ class Training:
         self.rows.setdefault(metric, {})[self.task] = kept
 
 
-def _build(planned: PlannedStack, dtype: torch.dtype, device: torch.device) -> Stack:
+def _build(planned: PlannedStack, dtype: torch.dtype, device: torch.device) -> tuple[Stack, list[str]]:
+    """The stack, and for each run the digest of its initial weights."""
     made: dict[int, nn.Module] = {}  # runs of one seed and several settings begin alike
+    digests: dict[int, str] = {}
     for run in planned.runs:
         if run.seed not in made:
-            made[run.seed] = run.make_network(dtype).to(device)
+            network = run.make_network(dtype)
+            digests[run.seed] = digest_weights(network)
+            made[run.seed] = network.to(device)
     example = torch.zeros(1, *planned.problem.input_shape, dtype=dtype)
     built = stack(
         [made[run.seed] for run in planned.runs],
@@ -232,7 +240,7 @@ def _build(planned: PlannedStack, dtype: torch.dtype, device: torch.device) -> S
     )
     if is_users(built.template):
         built.loss = _checked_loss(built.loss, type(built.template).__name__, planned.problem.outputs)
-    return built
+    return built, [digests[run.seed] for run in planned.runs]
 
 
 def _checked_loss(loss: Loss, name: str, outputs: int) -> Loss:

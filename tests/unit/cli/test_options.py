@@ -23,6 +23,7 @@ GIVEN = RunOptions(
     data=Path("data"),
     checkpoint_seconds=1.5,
     repair=True,
+    stop_after=30.0,
     on="ray://head:10001",
     workers=7,
     cpus_per_stack=2,
@@ -79,6 +80,6 @@ def test_a_storage_stays_an_address() -> None:
 def test_the_command_that_continues_has_every_option_but_those_of_one_start() -> None:
     program, command, *arguments = shlex.split(GIVEN.command(Path("a b/out")))
     assert (program, command) == ("neoteny", "run")
-    once = {"jobs": None, "repair": False, "workers": None, "shard": None, "dry_run": False}
+    once = {"jobs": None, "repair": False, "workers": None, "shard": None, "dry_run": False, "stop_after": None}
     assert parse(*arguments) == dataclasses.replace(GIVEN, **once)
     assert RunOptions("scr-cbp").command(Path("out")) == "neoteny run scr-cbp --scale laptop --out out"

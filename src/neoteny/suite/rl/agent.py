@@ -22,6 +22,7 @@ from neoteny.draws import rng
 from neoteny.problems.problem import SimulationError, World, Worlds
 from neoteny.stacking.stack import Stack
 from neoteny.suite.measures import measure
+from neoteny.suite.provenance import digest_weights
 from neoteny.suite.rl.episodes import Record
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.store.checkpoints import check_plain
@@ -79,6 +80,7 @@ class AgentTraining:
     Attributes:
         diverged_at: (1,), the step at which the run came to an end before its time, or -1.
         ended: why it did, in words.
+        initial: the digest of the initial weights, in a list of one.
     """
 
     reason = ""
@@ -97,6 +99,7 @@ class AgentTraining:
                 "shorten the iteration, so that something is learned in every task."
             )
         self._learner = learner
+        self.initial = [digest_weights(learner.stack.module(0))]
         self._iteration_steps = iteration_steps
         self._iteration = 0
         self._dtype = getattr(torch, planned.sweep.dtype)
@@ -171,6 +174,7 @@ class AgentTraining:
             "record": self._record.state_dict(),
             "diverged_at": self.diverged_at.clone(),
             "ended": self.ended,
+            "initial": list(self.initial),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -183,6 +187,7 @@ class AgentTraining:
         self._record.load_state_dict(state["record"])
         self._iteration, self.ended = state["iteration"], state["ended"]
         self.diverged_at.copy_(state["diverged_at"])
+        self.initial = list(state.get("initial", [""]))  # of the process that began the run
 
     def _iterate(self) -> None:
         first, steps = self.updates, min(self._iteration_steps, self.planned.updates - self.updates)

@@ -218,8 +218,9 @@ class Results(ResultsFolder):
                 "setting": run.setting.label,
                 "configuration": run.configuration,
                 "diverged_at_update": at if at >= 0 else None,
+                **({"initial": initial} if initial else {}),
             }
-            for run, at in zip(stack.runs, diverged, strict=True)
+            for run, at, initial in zip(stack.runs, diverged, training.initial, strict=True)
         ]
         table = to_parquet(make_table(stack, training))
         about = {

@@ -65,13 +65,21 @@ PLAN = Kind(
 PART = Kind(
     {
         "runs": [
-            {"run_id": str, "setting": str, "configuration": dict, "diverged_at_update": Either(int, NOTHING)},
+            {
+                "run_id": str,
+                "setting": str,
+                "configuration": dict,
+                "diverged_at_update": Either(int, NOTHING),
+                "initial?": str,
+            },
         ],
         "device": str,
         "kernel": str,
         "machine": str,
         "seconds": float,
         "versions": {"*": str},
+        "commit?": str,
+        "clean?": bool,
         "stack?": str,
         "table_sha256?": str,
         "belongs_to?": dict,
@@ -112,7 +120,14 @@ JOBS = Kind(
     "Only the queue states of `neoteny status` depend on it; the next `neoteny run --on slurm` writes it again.",
 )
 
-_NAMES = {str: "a text", int: "a whole number", float: "a finite number", dict: "an object", NOTHING: "null"}
+_NAMES = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    dict: "an object",
+    NOTHING: "null",
+}
 _LARGEST = 2**63
 
 

@@ -45,7 +45,7 @@ def make_table(stack: PlannedStack, training: Training | AgentTraining) -> pa.Ta
     tasks, values = [np.zeros(0, np.int32)], [np.zeros((0, len(stack.runs)))]
     for metric in metrics:
         numbers = table[f"{metric}.tasks"].numpy()
-        end = training.task * _points(metric, stack.sweep.points_per_task)
+        end = training.task * points_of(metric, stack.sweep.points_per_task)
         counts = slice(None) if training.finished else numbers < end
         tasks.append(numbers[counts].astype(np.int32))
         values.append(table[metric].numpy()[counts])
@@ -132,11 +132,12 @@ def _repeat_words(words: list[str], counts: list[int]) -> pa.DictionaryArray:
 
 def take_first_tasks(frame: pd.DataFrame, tasks: int, points_per_task: int) -> pd.DataFrame:
     """The first tasks of every run that has finished them; other runs are left out."""
-    points = frame["metric"].map({metric: _points(metric, points_per_task) for metric in frame["metric"].unique()})
+    points = frame["metric"].map({metric: points_of(metric, points_per_task) for metric in frame["metric"].unique()})
     task = frame["task"] // points
     reached = task.groupby(frame["run_id"]).transform("max") >= tasks - 1
     return frame[reached & (task < tasks)].reset_index(drop=True)
 
 
-def _points(metric: str, points_per_task: int) -> int:
+def points_of(metric: str, points_per_task: int) -> int:
+    """How many rows of a metric a task has."""
     return points_per_task if metric.endswith(CURVE) else 1

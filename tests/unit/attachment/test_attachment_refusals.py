@@ -177,7 +177,7 @@ def test_sharded_models_are_refused_with_what_to_do() -> None:
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
     try:
         model = mlp()
         fully_shard(model)

@@ -173,6 +173,20 @@ def test_optimizers_that_keep_a_part_of_their_state_on_each_rank_are_refused(tmp
         dist.destroy_process_group()
 
 
+def test_sharded_models_are_refused_with_what_to_do() -> None:
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
+    try:
+        model = mlp()
+        fully_shard(model)
+        with pytest.raises(TypeError, match=r"is a DTensor \(fully_shard.*Use DistributedDataParallel"):
+            neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.1), FAST, example=torch.zeros(1, 6))
+    finally:
+        dist.destroy_process_group()
+
+
 def test_no_hidden_units_is_an_error() -> None:
     model = nn.Linear(6, 3)
     with pytest.raises(ValueError, match="hidden units"):

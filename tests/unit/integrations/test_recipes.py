@@ -31,4 +31,5 @@ def test_every_framework_has_its_recipe() -> None:
         "peft",
         "Stable-Baselines3",
         "fastai",
+        "Several GPUs",
     ]

@@ -31,6 +31,7 @@ _MOST_IN_FLIGHT, _FEWEST_IN_FLIGHT = 512, 4
 _LOOK_SECONDS = 0.2
 _SURVEY_SECONDS = 3.0
 _HELD_SECONDS = 2.0
+_DEATH_SECONDS = 0.5
 _STOP_SECONDS = 120.0
 
 
@@ -89,8 +90,6 @@ class Driver:
         self._started = False
         self._limit, self._surveyed = 0, -_SURVEY_SECONDS
         self.retries = 0
-        self._orders = ray.put(work.orders)
-        self._join = ray.put(work.join)
         self._task = ray.remote(max_retries=0)(train_stack)
 
     def run(self, runs: list[Run]) -> list[str]:
@@ -125,7 +124,8 @@ class Driver:
             memory = estimate_bytes(stack) * 2 ** self._too_large[stack.stack_id]
             options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "memory": memory}
             task = self._task.options(**options, name=f"{stack.name[:60]}")
-            reference = task.remote(self._join, self._orders, describe_stack(stack), stack.stack_id)
+            # Orders go with every task: an object that was put into the store would be lost with its node.
+            reference = task.remote(self._work.join, self._work.orders, describe_stack(stack), stack.stack_id)
             self._flights[reference] = _Flight(stack, memory)
 
     def _land(self) -> None:
@@ -145,6 +145,8 @@ class Driver:
                 self._divide(flight.stack)
             except self._ray.exceptions.TaskCancelledError:
                 self._waiting.append(flight.stack)
+            except self._ray.exceptions.RayTaskError as error:  # not of the stack: the task could not even begin
+                self._take(flight.stack, Outcome("unfit", f"a task could not begin: {_last_line(error)}"))
             except self._ray.exceptions.RayError as error:
                 self._try_again(flight.stack, error)
             else:
@@ -182,12 +184,13 @@ class Driver:
             self._deaths[stack.stack_id] = 0
         self._deaths[stack.stack_id] += 1
         if self._deaths[stack.stack_id] >= MOST_DEATHS:
-            reason = str(error).partition("\n")[0]
+            reason = " ".join(str(error).split())
             text = f"{stack.name}: its process ended {MOST_DEATHS} times without progress ({reason:.200})"
             self._give_up(stack, text)
             return
         self.retries += 1
-        self._waiting.appendleft(stack)
+        pause = _DEATH_SECONDS * (self._deaths[stack.stack_id] - 1)  # the first time at once
+        self._held[stack.stack_id] = (stack, time.monotonic() + pause)
 
     def _divide(self, stack: PlannedStack) -> None:
         """After Ray ended a worker because its machine ran out of memory: ask for more; next time halve the stack."""
@@ -255,6 +258,11 @@ class Driver:
                 _, left = self._ray.wait(left, num_returns=len(left), timeout=1.0)
 
 
+def _last_line(error: Exception) -> str:
+    """What a traceback ends with."""
+    return str(error).strip().rpartition("\n")[2][:400]
+
+
 _JOINED: dict[str, Worker] = {}
 """In a process of Ray's: the sweeps it has opened, by command."""
 
@@ -279,4 +287,6 @@ def train_stack(join: Any, orders: Orders, described: Sequence[tuple[str, int]],
             outcome = worker.attempt(stack)
         except (Stopped, KeyboardInterrupt):
             outcome = Outcome("stopped")
+        except StoreError as error:
+            outcome = Outcome("failed", f"{stack.name}: {error}", storage=True)
     return dataclasses.replace(outcome, halves=(), notes=tuple(notes))

@@ -120,7 +120,11 @@ def find_commands() -> list[str]:
 
 
 PROGRAM = """
-import json, sys
+import http.server, json, sys, time
+def serve_for_a_moment(server):
+    time.sleep(1)  # the figures are drawn meanwhile
+    raise KeyboardInterrupt
+http.server.ThreadingHTTPServer.serve_forever = serve_for_a_moment
 from neoteny.cli.parser import main
 from neoteny.publish.__main__ import main as publish
 for arguments in json.loads(sys.argv[1]):
@@ -145,6 +149,7 @@ def test_no_command_runs_anything_of_a_folder_even_inside_it(hostile: Path, mark
     commands: dict[str, list[list[str]]] = {
         "list": [["list"]],
         "status": [["status", "."], ["status", "evidence/mnist-width-laptop"]],
+        "watch": [["watch", "."], ["watch", "evidence/mnist-width-laptop"]],
         "report": [["report", "."], ["report", ".", "--so-far"]],
         "claims": [["claims", "."], ["claims", "evidence/mnist-width-laptop"], ["claims", ".", "--tasks", "1"]],
         "data": [["data", "list", "--data", "."]],
@@ -166,6 +171,7 @@ def test_no_command_runs_anything_of_a_folder_even_inside_it(hostile: Path, mark
     assert {name for name, status in statuses if status == "0"} >= {
         "list",
         "status",
+        "watch",
         "report",
         "claims",
         "data",

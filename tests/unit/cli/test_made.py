@@ -15,7 +15,8 @@ from neoteny.cli import made
 from neoteny.cli import parser as cli
 from neoteny.cli.made import Made
 from neoteny.cli.parser import RunOptions
-from neoteny.cli.run import prepare
+from neoteny.cli.prepare import prepare
+from neoteny.cli.run import Launch
 from neoteny.suite.stacks import stacks_of
 from neoteny.suite.store import index
 from neoteny.suite.store.documents import write_document
@@ -29,7 +30,7 @@ Report = Callable[..., str]
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished folder of scr-cbp at smoke scale with drawn numbers; do not change it."""
     root = tmp_path_factory.mktemp("drawn") / "out"
-    launch = prepare(RunOptions("scr-cbp", scale="smoke", out=root, kernel="reference"))
+    launch = Launch.of(prepare(RunOptions("scr-cbp", scale="smoke", out=root, kernel="reference")))
     launch._write_plan()
     draws = torch.Generator().manual_seed(0)
     for stack in stacks_of(launch.sweep, launch.wanted, ()):

@@ -15,6 +15,7 @@ from neoteny.cli import run as launch
 from neoteny.cli.analysis import read_frame
 from neoteny.cli.parser import RunOptions
 from neoteny.cli.trust import find_experiment
+from neoteny.suite.schedulers import local
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.results import Results
 from support.suite import write_agents, write_experiment
@@ -318,7 +319,7 @@ def test_worker_processes_get_every_option(tmp_path: Path, monkeypatch: pytest.M
         assert [cli.main(list(arguments)) for _ in range(jobs)] == [0, 0]
         return [], ""
 
-    monkeypatch.setattr(launch, "run_workers", work)
+    monkeypatch.setattr(local, "run_workers", work)
     monkeypatch.setattr(launch, "stop_with_parent", lambda stop: None)  # there is no pipe to a parent here
     command = ["run", str(experiment), *SLOW, "--out", str(out), "--methods", "CBP", "--jobs", "2"]
     assert cli.main(command) == 0

@@ -34,8 +34,11 @@ class ProgressFiles:
 
     def check_progress(self, skip_finished: bool = False) -> tuple[dict[str, dict[str, Any]], list[Damaged]]:
         """How far each begun stack is, and the damaged files."""
-        folder, index = self.root / "progress", self._progress_index
+        folder = self.root / "progress"
         names = list_names(folder, ".json")
+        if not names:  # the folder may not be there yet
+            return {}, []
+        index = self._progress_index
         damaged, found = [], {}
         if skip_finished:
             found = {stack_id: entry for stack_id, entry in self._ended.items() if stack_id in names}

@@ -152,6 +152,7 @@ def test_no_command_runs_anything_of_a_folder_even_inside_it(hostile: Path, mark
         "watch": [["watch", "."], ["watch", "evidence/mnist-width-laptop"]],
         "report": [["report", "."], ["report", ".", "--so-far"]],
         "claims": [["claims", "."], ["claims", "evidence/mnist-width-laptop"], ["claims", ".", "--tasks", "1"]],
+        "verify": [["verify", "."], ["verify", "evidence/mnist-width-laptop", "--tasks", "0"]],
         "data": [["data", "list", "--data", "."]],
         "work": [["work", again.to_json(), "1"]],
         "run": [

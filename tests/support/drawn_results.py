@@ -34,6 +34,7 @@ class Drawn:
         self.finished = self.task == whole
         self.updates = self.task * stack.problem.steps_per_task
         self.diverged_at = torch.full((runs,), -1)
+        self.initial = [""] * runs
         level = torch.rand(runs, generator=draws)  # one per run, so that settings differ
         self._values: dict[str, torch.Tensor] = {}
         for metric in (stack.problem.performance, *metrics):

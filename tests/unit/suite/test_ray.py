@@ -124,7 +124,7 @@ def test_a_stack_that_needs_a_gpu_waits_for_one_and_says_so(nodes: Nodes, tmp_pa
     experiment, log = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "log.txt"
     run = ("run", experiment, *FAST, "--out", tmp_path / "out", "--on", "ray", "--gpus-per-stack", "0.5")
     process = zygote.start(*run, "--device", "cpu", output=log, environment=nodes.environment)
-    wait_until(lambda: "a stack needs 1 CPU, 0.5 GPU, and no node" in log.read_text(), seconds=120)
+    wait_until(lambda: log.exists() and "a stack needs 1 CPU, 0.5 GPU, and no node" in log.read_text(), seconds=120)
     assert not list(tmp_path.glob("out/parts/*"))
     nodes.add(cpus=1, gpus=1)
     assert zygote.wait(process) == 0, log.read_text()

@@ -82,6 +82,7 @@ def assert_same(folder: Path, other: Path) -> None:
     assert one.equals(two)
 
 
+@pytest.mark.slow  # Ray's client servers of two test processes on one machine take each other's ports
 def test_interrupted_and_continued_by_two_drivers_it_gives_the_local_table(
     nodes: Nodes, whole: tuple[Path, Path], tmp_path: Path, zygote: Zygote
 ) -> None:

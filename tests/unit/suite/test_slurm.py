@@ -77,7 +77,7 @@ def test_local_jobs_that_are_warned_of_their_time_limit_give_the_local_table(
     assert states_of([job]) == {job.job_id: "RUNNING"}
     assert "1 running" in describe_queue(out)
     second = zygote.start(*run, output=other)
-    wait_until(lambda: "1 jobs are at work in this folder" in other.read_text(), seconds=60)
+    wait_until(lambda: other.exists() and "1 jobs are at work in this folder" in other.read_text(), seconds=60)
     children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGUSR2)
     assert zygote.wait(process) == 0, log.read_text()

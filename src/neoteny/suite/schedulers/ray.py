@@ -272,9 +272,9 @@ def train_stack(join: Any, orders: Orders, described: Sequence[tuple[str, int]],
     notes: list[str] = []
     stop = StopFlag()
     try:
+        set_deterministic()  # some of it belongs to the thread, which may be another one each time
         worker = _JOINED.get(orders.command)
         if worker is None:
-            set_deterministic()
             worker = _JOINED[orders.command] = join(orders)
         stack = find_stack(worker, described, stack_id)
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -19,6 +20,12 @@ def pytest_sessionstart() -> None:
     dtype = number_types.get(os.environ.get("PYTEST_XDIST_WORKER", ""))
     if dtype is not None:
         compile_kernels(dtype)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look at thousands of collected tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -92,6 +92,6 @@ def step_size_factor(step: int, steps_per_pass: int, passes: int, decay_at: tupl
     """What the step size is multiplied by at an update of a task."""
     value = 1.0
     for share in decay_at:
-        if step // steps_per_pass >= round(share * passes):
+        if step // steps_per_pass >= max(1, round(share * passes)):
             value *= factor
     return value

@@ -51,7 +51,8 @@ class ClassIncremental(Problem):
         test_images: test images per class.
         epochs: passes through the images of all classes seen so far, in each task.
         batch_size: images per update.
-        decay_at: shares of a task's passes after which the step size is multiplied by `decay_factor`; () for none.
+        decay_at: shares of a task's passes (in whole passes, at least one) after which the step size is multiplied by
+            `decay_factor`; () for none.
         decay_factor: above 0.
         augmented: whether training images are augmented.
         test_augmented: whether test images are, too.
@@ -161,7 +162,7 @@ class ClassStream(Stream):
             augment=problem.augmented,
             augment_test=problem.test_augmented,
             seen_classes=seen,
-            decays=[each * round(share * problem.epochs) for share in problem.decay_at],
+            decays=[each * max(1, round(share * problem.epochs)) for share in problem.decay_at],
             decay_factor=problem.decay_factor,
         )
 

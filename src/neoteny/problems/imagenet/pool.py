@@ -81,7 +81,7 @@ class PoolPlan(Plan):
         if self.augment:
             size = self.batch_size
             source = places(self.seeds, self.task, f"{self.name}.augmentation", start * size, stop * size)
-            source = source.unflatten(1, (stop - start, size)).transpose(0, 1)
+            source = source.unflatten(1, (stop - start, size)).transpose(0, 1).contiguous()
         runs = torch.arange(len(self.seeds)).unsqueeze(-1)
         labels = self.labels[runs, numbers // self.images.train_images]
         return self._make(self._images(device).train, numbers, source, device), labels.to(device)

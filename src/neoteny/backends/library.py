@@ -10,11 +10,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from neoteny.methods.method import Method
 from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Stack, Step
 
 BLOCK_BYTES = 32 * 2**20
 BLOCK_UPDATES = 500
+
+
+def check_schedule(problem: Problem, optimizer: Method) -> None:
+    """Refuse an optimizer that does not follow the schedule of a problem's step size."""
+    name = type(optimizer).__name__
+    if problem.schedules_step_size and not vars(type(optimizer)).get("follows_schedule", False):
+        raise ValueError(
+            f"{type(problem).__name__} changes the step size during a task, and {name} does not follow a schedule: "
+            "take SGD, Adam or AdamW, or a problem without a schedule."
+        )
 
 
 class StackBackend:
@@ -26,12 +37,7 @@ class StackBackend:
         self._stack, self._stream, self._seeds, self._problem, self._dtype = stack, stream, list(seeds), problem, dtype
         self._device = stack.view.seeds.device
         self._plan: Plan | None = None
-        optimizer = type(stack.methods[0])
-        if problem.schedules_step_size and not vars(optimizer).get("follows_schedule", False):
-            raise ValueError(
-                f"{type(problem).__name__} changes the step size during a task, and {optimizer.__name__} does not "
-                "follow a schedule: take SGD, Adam or AdamW, or a problem without a schedule."
-            )
+        check_schedule(problem, stack.methods[0])
         self.reason = ""
         self.block_updates = 0
 

@@ -53,6 +53,11 @@ class CheckedStream(Stream):
             raise ValueError(
                 f"{name}.plan must return a Plan whose steps are a whole number of at least 1; got {came}."
             )
+        if type(plan).step_size_factor is not Plan.step_size_factor and not self._problem.schedules_step_size:
+            raise ValueError(
+                f"{type(plan).__name__}.step_size_factor would not be asked: let "
+                f"{type(self._problem).__name__}.schedules_step_size return True."
+            )
         return CheckedPlan(self._problem, plan, len(seeds))
 
 

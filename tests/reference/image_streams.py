@@ -3,7 +3,7 @@
 Number i of a stream of draws is word i % 4 of row i // 4. A random order is the stable order of as many numbers. A pass
 through N images in batches of B has N // B batches; what is left over of its order is not shown in that pass.
 
-- warm start, sample-incremental: one random order of all training images per run; a task has the first so many of it.
+- warm start, sample-incremental: one random order of all training images per run; a task has its first images.
 - class-incremental: one random order of the classes per run; the class at place p has label p, and task t has all
   images of the first (t + 1) * k classes, class by class.
 - augmentation, in this order: a mirror image with probability 1/2; four pixels of reflected border, then a window of
@@ -32,7 +32,7 @@ def random_order(seed: int, step: int, purpose: str, count: int, which: int = 0)
 
 
 def accumulated(seed: int, purpose: str, images: int, first: int) -> list[int]:
-    """The images of a task that has the first so many of all."""
+    """The images of a task: the first ones of the random order of all."""
     return random_order(seed, 0, purpose, images)[:first]
 
 

@@ -5,25 +5,40 @@ the contract.
 """
 
 from neoteny.problems.ant.problem import SlipperyAnt
+from neoteny.problems.imagenet.class_incremental import ClassIncremental
 from neoteny.problems.imagenet.continual import ContinualImageNet
+from neoteny.problems.imagenet.sample_incremental import SampleIncremental
+from neoteny.problems.imagenet.warm_start import WarmStart
 from neoteny.problems.mnist.permuted import PermutedMNIST
 from neoteny.problems.problem import Plan, Problem, Stream, World, Worlds
 from neoteny.problems.regression import SlowlyChangingRegression
 
 PROBLEMS: dict[str, type[Problem]] = {
-    kind.__name__: kind for kind in (ContinualImageNet, PermutedMNIST, SlipperyAnt, SlowlyChangingRegression)
+    kind.__name__: kind
+    for kind in (
+        ClassIncremental,
+        ContinualImageNet,
+        PermutedMNIST,
+        SampleIncremental,
+        SlipperyAnt,
+        SlowlyChangingRegression,
+        WarmStart,
+    )
 }
 """Every problem, by name."""
 
 __all__ = [
     "PROBLEMS",
+    "ClassIncremental",
     "ContinualImageNet",
     "PermutedMNIST",
     "Plan",
     "Problem",
+    "SampleIncremental",
     "SlipperyAnt",
     "SlowlyChangingRegression",
     "Stream",
+    "WarmStart",
     "World",
     "Worlds",
 ]

@@ -32,6 +32,8 @@ class Plan(ABC):
     """Updates in this task."""
     steps_of_a_pass: int = 0
     """Updates of one pass through the task's data, where it is gone through several times; else 0."""
+    seen_classes: int = 0
+    """How many outputs count for loss and accuracy in this task, the first ones; 0 for all."""
 
     @abstractmethod
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -44,6 +46,10 @@ class Plan(ABC):
     def test(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
         """Held-out inputs (n, T, ...) and targets (n, T), or None where performance is measured online."""
         return None
+
+    def step_size_factor(self, step: int) -> float:
+        """What the optimizer's step size is multiplied by at an update of this task (`Problem.schedules_step_size`)."""
+        return 1.0
 
 
 class Source(ABC):  # noqa: B024
@@ -121,6 +127,7 @@ class Problem(ABC):
             "accuracy" (share right, before each update, or on the plan's test set where it has one) or "return" (the
             sum of an episode's rewards).
         tells_task: whether the learner is told of a task change; its output layer is then set to zero.
+        zeroes_output: whether that is so; a problem whose outputs mean the same in every task says False.
         control: whether an agent acts in it (it opens as `Worlds`); `steps_per_task` then counts actions.
     """
 
@@ -129,6 +136,7 @@ class Problem(ABC):
     loss: ClassVar[str] = "mse"
     performance: ClassVar[str] = "error"
     tells_task: ClassVar[bool] = False
+    zeroes_output: ClassVar[bool] = True
     control: ClassVar[bool] = False
 
     @property
@@ -144,7 +152,16 @@ class Problem(ABC):
     @property
     @abstractmethod
     def steps_per_task(self) -> int:
-        """Updates per task; in a problem of control, actions per task."""
+        """Updates per task, of the longest where tasks differ in length; in a problem of control, actions per task."""
+
+    def steps_before(self, task: int) -> int:
+        """Updates of all tasks before this one; a problem whose tasks differ in length writes it."""
+        return task * self.steps_per_task
+
+    @property
+    def schedules_step_size(self) -> bool:
+        """Whether its plans multiply the optimizer's step size (`Plan.step_size_factor`)."""
+        return False
 
     @abstractmethod
     def open(self, data: Path | str | None = None) -> Source:

@@ -107,6 +107,7 @@ class Stack:
         view.optimizer = methods[0]
         self.chain = Chain(methods, view)
         self.chain.check_reads(dict(view.template.named_modules()))
+        self._mask: Tensor | None = None
         self.updates = 0
         """Updates since it was made or loaded, for messages."""
         view.on_rewrite = self._rewritten
@@ -128,7 +129,24 @@ class Stack:
         Args:
             inputs: (n, B, ...), targets: (n, B, ...).
         """
-        return self.learn(inputs, lambda outputs: self.loss(outputs, targets))
+        return self.learn(inputs, lambda outputs: self.loss(self.counted(outputs), targets))
+
+    def count_outputs(self, first: int, outputs: int) -> None:
+        """Let only the first of the outputs count in `step` and in `counted`: the classes seen so far; 0 for all.
+
+        What it sets is no part of `state_dict()`: it follows from the task.
+        """
+        if self._mask is None:
+            if not first:
+                return
+            parameter = next(iter(self.view.parameters.values()))
+            self._mask = torch.zeros(outputs, dtype=parameter.dtype, device=parameter.device)
+        self._mask.zero_()  # in place: a CUDA graph has recorded where it lies
+        self._mask[first or outputs :] = -torch.inf
+
+    def counted(self, outputs: Any) -> Any:
+        """Outputs (n, B, outputs), with minus infinity for those that do not count (`count_outputs`)."""
+        return outputs if self._mask is None else outputs + self._mask
 
     def learn(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Step:
         """One update of every run for a loss of its own.
@@ -256,7 +274,7 @@ class Stack:
         parameters = self.view.parameters
         self.template.train()
         with torch.enable_grad():
-            losses = self.loss(self._run(self.view.tensors, inputs)[0], targets)
+            losses = self.loss(self.counted(self._run(self.view.tensors, inputs)[0]), targets)
             found = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
         return {name: each for name, each in zip(parameters, found, strict=True) if each is not None}
 

@@ -8,6 +8,7 @@ Before this: the user's problem; after it: `training`, which learns from the bat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,6 +53,11 @@ class CheckedStream(Stream):
             raise ValueError(
                 f"{name}.plan must return a Plan whose steps are a whole number of at least 1; got {came}."
             )
+        if type(plan).step_size_factor is not Plan.step_size_factor and not self._problem.schedules_step_size:
+            raise ValueError(
+                f"{type(plan).__name__}.step_size_factor would not be asked: let "
+                f"{type(self._problem).__name__}.schedules_step_size return True."
+            )
         return CheckedPlan(self._problem, plan, len(seeds))
 
 
@@ -62,6 +68,14 @@ class CheckedPlan(Plan):
         self._problem, self._plan, self._runs = problem, plan, runs
         self._name = type(plan).__name__
         self.steps = plan.steps
+        self.steps_of_a_pass = plan.steps_of_a_pass
+        self.seen_classes = plan.seen_classes
+        whole = isinstance(plan.seen_classes, int) and not isinstance(plan.seen_classes, bool)
+        if not whole or not 0 <= plan.seen_classes <= problem.outputs:
+            raise ValueError(
+                f"{self._name}.seen_classes must be a whole number from 0 (all) to {problem.outputs}, the outputs; got "
+                f"{plan.seen_classes!r}."
+            )
 
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
         hook = f"{self._name}.batches"
@@ -96,6 +110,13 @@ class CheckedPlan(Plan):
         self._check_targets(hook, targets)
         return inputs, targets
 
+    def step_size_factor(self, step: int) -> float:
+        hook = f"{self._name}.step_size_factor"
+        found = watch(hook, lambda: self._plan.step_size_factor(step))
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0.0 <= found < math.inf:
+            raise ValueError(f"{hook}({step}) must return a number of at least 0; got {found!r}.")
+        return float(found)
+
     def _pair(self, hook: str, found: Any) -> tuple[Tensor, Tensor]:
         if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, Tensor) for each in found):
             raise TypeError(f"{hook} must return two tensors, inputs and targets; got {type(found).__name__}.")
@@ -114,7 +135,7 @@ class CheckedPlan(Plan):
             raise ValueError(f"{hook} gave {what} that are not finite (nan or inf).")
 
     def _check_targets(self, hook: str, targets: Tensor) -> None:
-        classes = self._problem.outputs
+        classes = self.seen_classes or self._problem.outputs
         if self._problem.loss == "cross_entropy":
             whole = targets.dtype in (torch.int64, torch.int32, torch.uint8)
             if not whole or bool(((targets < 0) | (targets >= classes)).any()):

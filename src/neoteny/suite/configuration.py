@@ -118,7 +118,7 @@ def choose_backend(kernel: str, problem: Problem, setting: Setting) -> tuple[str
     if kernel == "cuda":
         from neoteny.backends.graphs import backend as graphs
 
-        if not graphs.why_not_recorded(setting.methods):
+        if not graphs.why_not_recorded(setting.methods) and not problem.schedules_step_size:
             return "graphs", missing
     return "reference", why
 

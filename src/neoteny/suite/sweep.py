@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from neoteny.backends.library import check_schedule
 from neoteny.methods.method import Method
 from neoteny.problems.problem import Problem, Worlds
 from neoteny.suite.checks import (
@@ -255,6 +256,7 @@ class Sweep:
             check_kind("Sweep", "selection", self.selection, Selection, "Selection(more_runs=20)")
         for setting in self.settings:
             _check_agent(setting, setting.problem or self.problem)
+            check_schedule(setting.problem or self.problem, setting.methods[0])
         labels = [setting.label for setting in self.settings]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:

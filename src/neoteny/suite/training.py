@@ -25,6 +25,8 @@ from neoteny.suite.provenance import digest_weights
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.store.checkpoints import check_plain
 
+_TEST_EXAMPLES = 500  # of a run that are predicted together: those of a large test set would fill the memory
+
 
 class Training:
     """The training of one stack of runs.
@@ -52,7 +54,9 @@ class Training:
         self._backend = make_backend(
             planned.backend, self._stack, stream, self._seeds, self.problem, self._dtype, threads
         )
-        self._head = _find_head(self._stack.module(0)) if self.problem.tells_task else ""
+        self._head = ""
+        if self.problem.tells_task and self.problem.zeroes_output:
+            self._head = _find_head(self._stack.module(0))
         count = len(self._seeds)
         self.diverged_at = torch.full((count,), -1, dtype=torch.int64)
         self._total = torch.zeros(count, dtype=torch.float64)
@@ -80,7 +84,7 @@ class Training:
     @property
     def updates(self) -> int:
         """Updates of each run so far."""
-        return self.task * self.problem.steps_per_task + self.step
+        return self.problem.steps_before(self.task) + self.step
 
     @property
     def finished(self) -> bool:
@@ -175,7 +179,8 @@ class Training:
             if self.task > 0:  # before the first task there is nothing to act on
                 wanted = any(method.needs_boundary_data for method in self._stack.methods)
                 self._stack.task_boundary(self._one_pass(plan) if wanted else None)
-            self._stack.zero_layer(self._head)
+            if self._head:
+                self._stack.zero_layer(self._head)
             self._backend.read()
         self._total.zero_()
         sweep = self.planned.sweep
@@ -197,7 +202,7 @@ class Training:
         if before:
             refuse_draws(" or ".join(self._watched), before, generator_states())
         new = (broken >= 0) & (self.diverged_at < 0)
-        before = self.task * self.problem.steps_per_task
+        before = self.problem.steps_before(self.task)
         self.diverged_at = torch.where(new, before + broken, self.diverged_at)
         self._total += total
         self.step, self._counted = stop, self._stack.updates
@@ -208,13 +213,19 @@ class Training:
             self._record(self.problem.performance, self._total / plan.steps)
         else:
             self._backend.write_back()
-            right = self._stack.predict(held_out[0].to(self._dtype)).argmax(-1) == held_out[1]
-            self._record(self.problem.performance, right.double().mean(-1).cpu())
+            parts = [part.split(_TEST_EXAMPLES, dim=1) for part in held_out]
+            right = [self._right(inputs, targets) for inputs, targets in zip(*parts, strict=True)]
+            self._record(self.problem.performance, torch.cat(right, 1).double().mean(-1).cpu())
         replaced = self._backend.replaced()
         if replaced is not None:
             self._record("replaced", (replaced - self._replaced).double())
             self._replaced.copy_(replaced)
         self.task, self.step = self.task + 1, 0
+
+    def _right(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Which of some held-out examples every run has right, (n, T)."""
+        outputs = self._stack.predict(inputs.to(self._dtype))
+        return self._stack.counted(outputs).argmax(-1) == targets
 
     def _record(self, metric: str, values: Tensor) -> None:
         kept = torch.where(self.diverged_at >= 0, torch.nan, values.double())

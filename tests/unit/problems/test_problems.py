@@ -39,6 +39,43 @@ IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
         {"epochs": 0},
         {"source": None},
     ],
+    "WarmStart": [
+        {"classes": 1},
+        {"train_images": 0},
+        {"test_images": 0},
+        {"first_share": 1.5},
+        {"first_share": 0.0},
+        {"first_epochs": 0},
+        {"epochs": 0},
+        {"batch_size": 18_001},
+        {"source": None},
+    ],
+    "SampleIncremental": [
+        {"classes": 1},
+        {"train_images": 0},
+        {"test_images": 0},
+        {"images_per_task": 4501},
+        {"images_per_task": 127},
+        {"epochs": 0},
+        {"tasks": 11},
+        {"batch_size": 4501},
+        {"source": ""},
+    ],
+    "ClassIncremental": [
+        {"classes": 99},
+        {"classes_per_task": 6},
+        {"train_images": 0},
+        {"test_images": 0},
+        {"tasks": 21},
+        {"batch_size": 2251},
+        {"epochs": 0},
+        {"decay_at": (0.5, 1.0)},
+        {"decay_at": [0.5]},
+        {"decay_factor": 0.0},
+        {"augmented": 1},
+        {"test_augmented": None},
+        {"source": None},
+    ],
     "SlipperyAnt": [
         {"simulator": "bullet"},
         {"period_steps": 0},
@@ -80,7 +117,7 @@ def test_a_problem_is_frozen_hashable_and_pickles(problem: Problem) -> None:
 @each_problem
 def test_shapes_and_types_are_those_of_the_contract(problem: Problem) -> None:
     plan = opened(problem).plan(SEEDS, 1)
-    assert plan.steps == problem.steps_per_task
+    assert plan.steps == problem.steps_before(2) - problem.steps_before(1) <= problem.steps_per_task
     inputs, targets = plan.batches(2, 7, CPU)
     batch = inputs.shape[2]
     assert inputs.shape == (5, 3, batch, *problem.input_shape)
@@ -103,6 +140,7 @@ def test_shapes_and_types_are_those_of_the_contract(problem: Problem) -> None:
         assert inputs.shape == (*targets.shape, *problem.input_shape)
         assert targets.shape[0] == 3
         assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
+        assert 0 <= int(targets.min()) <= int(targets.max()) < (plan.seen_classes or problem.outputs)
 
 
 @each_problem

@@ -16,7 +16,16 @@ from torch import nn
 
 from neoteny.methods import L2, SGD, Adam, Method
 from neoteny.nets import MLP
-from neoteny.problems import ContinualImageNet, PermutedMNIST, Problem, SlipperyAnt, SlowlyChangingRegression
+from neoteny.problems import (
+    ClassIncremental,
+    ContinualImageNet,
+    PermutedMNIST,
+    Problem,
+    SampleIncremental,
+    SlipperyAnt,
+    SlowlyChangingRegression,
+    WarmStart,
+)
 from neoteny.problems.problem import Source
 from neoteny.suite import sweep as descriptions
 from neoteny.suite.environment import open_problems
@@ -101,8 +110,11 @@ VALID: dict[type, Callable[..., Any]] = {
     PPO: PPO,
     PermutedMNIST: PermutedMNIST,
     SlowlyChangingRegression: SlowlyChangingRegression,
+    ClassIncremental: ClassIncremental,
     ContinualImageNet: ContinualImageNet,
+    SampleIncremental: SampleIncremental,
     SlipperyAnt: SlipperyAnt,
+    WarmStart: WarmStart,
 }
 REFUSED: dict[type, dict[str, list[Any]]] = {
     Sweep: {
@@ -190,6 +202,41 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "test_images": COUNT,
         "batch_size": [*COUNT, 7],
         "epochs": COUNT,
+    },
+    WarmStart: {
+        "tasks": COUNT,
+        "source": NAME,
+        "classes": [*COUNT, 1],
+        "train_images": COUNT,
+        "test_images": COUNT,
+        "first_share": [*SHARE, 0.0],
+        "first_epochs": COUNT,
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 20_000],
+    },
+    SampleIncremental: {
+        "tasks": [*COUNT, 11],
+        "source": NAME,
+        "classes": [*COUNT, 1],
+        "train_images": [*COUNT, 449],
+        "test_images": COUNT,
+        "images_per_task": [*COUNT, 4501, 100],
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 4501],
+    },
+    ClassIncremental: {
+        "tasks": [*COUNT, 21],
+        "source": NAME,
+        "classes": [*COUNT, 99],
+        "classes_per_task": [*COUNT, 6],
+        "train_images": [*COUNT, 17],
+        "test_images": COUNT,
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 2251],
+        "decay_at": [None, 0.5, [0.5], (0.0,), (1.0,), ("0.5",), (True,), (NAN,), (0.5, INF)],
+        "decay_factor": [0, -1, NAN, INF, True, "1", (1,)],
+        "augmented": FLAG,
+        "test_augmented": FLAG,
     },
     SlipperyAnt: {
         "tasks": COUNT,

@@ -1,6 +1,7 @@
 """The paper's networks and the architectural remedies, as plain nn.Modules.
 
 - `mlp.MLP`, `convnet.ConvNet` and `actor_critic.ActorCritic`: the networks of the paper's experiments;
+- `gpt.GPT`: a small transformer, for permuted Shakespeare;
 - `dropout.Dropout` and `online_norm.OnlineNorm`: layers whose state and random draws belong to one run, so that a
   network behaves the same alone and inside a stack;
 - `paired.CReLU`, `paired.DeepFourier`, `aid.AID` and `smooth_leaky`: activation functions with which units keep
@@ -11,6 +12,7 @@ from neoteny.nets.actor_critic import ActorCritic
 from neoteny.nets.aid import AID
 from neoteny.nets.convnet import ConvNet
 from neoteny.nets.dropout import Dropout
+from neoteny.nets.gpt import GPT
 from neoteny.nets.mlp import MLP
 from neoteny.nets.online_norm import OnlineNorm
 from neoteny.nets.paired import CReLU, DeepFourier
@@ -18,6 +20,7 @@ from neoteny.nets.smooth_leaky import RandomizedSmoothLeaky, SmoothLeaky
 
 __all__ = [
     "AID",
+    "GPT",
     "MLP",
     "ActorCritic",
     "CReLU",

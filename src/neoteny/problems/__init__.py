@@ -9,9 +9,17 @@ from neoteny.problems.imagenet.continual import ContinualImageNet
 from neoteny.problems.mnist.permuted import PermutedMNIST
 from neoteny.problems.problem import Plan, Problem, Stream, World, Worlds
 from neoteny.problems.regression import SlowlyChangingRegression
+from neoteny.problems.shakespeare.permuted import PermutedShakespeare
 
 PROBLEMS: dict[str, type[Problem]] = {
-    kind.__name__: kind for kind in (ContinualImageNet, PermutedMNIST, SlipperyAnt, SlowlyChangingRegression)
+    kind.__name__: kind
+    for kind in (
+        ContinualImageNet,
+        PermutedMNIST,
+        PermutedShakespeare,
+        SlipperyAnt,
+        SlowlyChangingRegression,
+    )
 }
 """Every problem, by name."""
 
@@ -19,6 +27,7 @@ __all__ = [
     "PROBLEMS",
     "ContinualImageNet",
     "PermutedMNIST",
+    "PermutedShakespeare",
     "Plan",
     "Problem",
     "SlipperyAnt",

@@ -116,10 +116,12 @@ class Problem(ABC):
     """A stream of tasks. Subclasses are frozen dataclasses whose fields have names that say their unit.
 
     Attributes:
-        loss: "mse" or "cross_entropy".
-        performance: the metric by which methods are compared: "error" (mean squared error before each update),
-            "accuracy" (share right, before each update, or on the plan's test set where it has one) or "return" (the
-            sum of an episode's rewards).
+        loss: "mse", "cross_entropy", or "token_cross_entropy" (one class per position of a sequence: outputs are
+            (batch, positions, outputs) and targets (batch, positions)).
+        performance: the metric by which methods are compared: "error" (mean squared error before each update), "loss"
+            (the loss before each update), "accuracy" (share right, before each update, or on the plan's test set where
+            it has one) or "return" (the sum of an episode's rewards).
+        tokens: whether inputs are whole numbers that a network looks up; they stay int64 in every number type.
         tells_task: whether the learner is told of a task change; its output layer is then set to zero.
         control: whether an agent acts in it (it opens as `Worlds`); `steps_per_task` then counts actions.
     """
@@ -128,6 +130,7 @@ class Problem(ABC):
 
     loss: ClassVar[str] = "mse"
     performance: ClassVar[str] = "error"
+    tokens: ClassVar[bool] = False
     tells_task: ClassVar[bool] = False
     control: ClassVar[bool] = False
 
@@ -157,7 +160,11 @@ class Problem(ABC):
     @property
     def higher_is_better(self) -> bool:
         """Whether more of `performance` is better."""
-        return self.performance != "error"
+        return self.performance not in ("error", "loss")
+
+    def as_inputs(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Inputs in the number type of a run; tokens stay whole numbers."""
+        return values if self.tokens else values.to(dtype)
 
 
 def check_range(plan: Plan, start: int, stop: int) -> None:

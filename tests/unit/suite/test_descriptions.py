@@ -16,7 +16,14 @@ from torch import nn
 
 from neoteny.methods import L2, SGD, Adam, Method
 from neoteny.nets import MLP
-from neoteny.problems import ContinualImageNet, PermutedMNIST, Problem, SlipperyAnt, SlowlyChangingRegression
+from neoteny.problems import (
+    ContinualImageNet,
+    PermutedMNIST,
+    PermutedShakespeare,
+    Problem,
+    SlipperyAnt,
+    SlowlyChangingRegression,
+)
 from neoteny.problems.problem import Source
 from neoteny.suite import sweep as descriptions
 from neoteny.suite.environment import open_problems
@@ -100,6 +107,7 @@ VALID: dict[type, Callable[..., Any]] = {
     Assumption: lambda **change: Assumption(**{"what": "width", "value": "30", "reason": "narrow", **change}),
     PPO: PPO,
     PermutedMNIST: PermutedMNIST,
+    PermutedShakespeare: PermutedShakespeare,
     SlowlyChangingRegression: SlowlyChangingRegression,
     ContinualImageNet: ContinualImageNet,
     SlipperyAnt: SlipperyAnt,
@@ -174,6 +182,14 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "replacement": FLAG,
         "source": NAME,
         "batch_size": [*COUNT, 7],
+    },
+    PermutedShakespeare: {
+        "tasks": COUNT,
+        "sequences_per_task": [*COUNT, 7],
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 7],
+        "context": COUNT,
+        "source": [*NAME, "hamlet"],
     },
     SlowlyChangingRegression: {
         "tasks": COUNT,

@@ -5,6 +5,7 @@ the contract.
 """
 
 from neoteny.problems.ant.problem import SlipperyAnt
+from neoteny.problems.control import ShiftingControl
 from neoteny.problems.imagenet.continual import ContinualImageNet
 from neoteny.problems.mnist.permuted import PermutedMNIST
 from neoteny.problems.problem import Plan, Problem, Stream, World, Worlds
@@ -17,6 +18,7 @@ PROBLEMS: dict[str, type[Problem]] = {
         ContinualImageNet,
         PermutedMNIST,
         PermutedShakespeare,
+        ShiftingControl,
         SlipperyAnt,
         SlowlyChangingRegression,
     )
@@ -30,6 +32,7 @@ __all__ = [
     "PermutedShakespeare",
     "Plan",
     "Problem",
+    "ShiftingControl",
     "SlipperyAnt",
     "SlowlyChangingRegression",
     "Stream",

@@ -62,16 +62,14 @@ class Stream(Source):
 
 
 class World(Protocol):
-    """An environment without an end: gymnasium's reset and step, a clock of all steps, and a state to save."""
+    """An environment without an end: gymnasium's reset and step, a clock of all steps, and a state to save.
+
+    What changes from task to task is one of its attributes, a number; `Problem.varied` names it.
+    """
 
     @property
     def steps(self) -> int:
         """Steps so far, over all episodes."""
-        ...
-
-    @property
-    def friction(self) -> float:
-        """The friction in force."""
         ...
 
     def reset(self, *, seed: int | None = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -79,7 +77,7 @@ class World(Protocol):
         ...
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Observation, reward, terminated, truncated and info.
+        """Observation, reward, terminated, truncated and info; an action is a vector, or a whole number (`discrete`).
 
         Raises:
             SimulationError: the simulator has no next state: it blew up, or the action is not finite.
@@ -124,6 +122,9 @@ class Problem(ABC):
         tokens: whether inputs are whole numbers that a network looks up; they stay int64 in every number type.
         tells_task: whether the learner is told of a task change; its output layer is then set to zero.
         control: whether an agent acts in it (it opens as `Worlds`); `steps_per_task` then counts actions.
+        discrete: of a problem of control, whether an action is one of `outputs` choices; else it is `outputs` numbers.
+        varied: of a problem of control, the attribute of its worlds that changes from task to task; it is recorded
+            under this name.
     """
 
     tasks: int
@@ -133,6 +134,8 @@ class Problem(ABC):
     tokens: ClassVar[bool] = False
     tells_task: ClassVar[bool] = False
     control: ClassVar[bool] = False
+    discrete: ClassVar[bool] = False
+    varied: ClassVar[str] = "friction"
 
     @property
     @abstractmethod

@@ -48,6 +48,15 @@ IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
         {"epochs": 0},
         {"source": None},
     ],
+    "ShiftingControl": [
+        {"environment": "CartPole-v0"},
+        {"environment": None},
+        {"period_steps": 399},
+        {"shift_std": -1.0},
+        {"shift_std": float("nan")},
+        {"shift_std": True},
+        {"episode_steps": 0},
+    ],
     "SlipperyAnt": [
         {"simulator": "bullet"},
         {"period_steps": 0},

@@ -21,6 +21,7 @@ from neoteny.problems import (
     PermutedMNIST,
     PermutedShakespeare,
     Problem,
+    ShiftingControl,
     SlipperyAnt,
     SlowlyChangingRegression,
 )
@@ -110,6 +111,7 @@ VALID: dict[type, Callable[..., Any]] = {
     PermutedShakespeare: PermutedShakespeare,
     SlowlyChangingRegression: SlowlyChangingRegression,
     ContinualImageNet: ContinualImageNet,
+    ShiftingControl: ShiftingControl,
     SlipperyAnt: SlipperyAnt,
 }
 REFUSED: dict[type, dict[str, list[Any]]] = {
@@ -175,6 +177,15 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "trace_decay": SHARE,
         "discount": SHARE,
         "clip": [*SHARE, 0.0, 1.0],
+        "entropy": [-0.1, NAN, INF, True, "0.1", None],
+        "reward_scale": [0.0, -1.0, NAN, INF, True, "1", None],
+    },
+    ShiftingControl: {
+        "tasks": COUNT,
+        "environment": [*NAME, "CartPole-v0"],
+        "period_steps": [*COUNT, 10],
+        "shift_std": [-1, NAN, INF, True, "2", None],
+        "episode_steps": [*COUNT, 10**6],
     },
     PermutedMNIST: {
         "tasks": COUNT,

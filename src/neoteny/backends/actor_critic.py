@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from neoteny.jit import compiler
 from neoteny.nets import ActorCritic
+from neoteny.nets.activations import make_activation
 from neoteny.stacking.stack import Stack
 
 ACTIVATIONS = ("tanh", "relu", "leaky_relu")
@@ -28,7 +29,10 @@ def why_not_covered(network: type[nn.Module], options: Mapping[str, Any]) -> str
     if network is not ActorCritic:
         return f"{network.__name__} is not an ActorCritic"
     activation = str(options.get("activation", "tanh"))
-    return "" if activation.partition("(")[0] in ACTIVATIONS else f"activation {activation}"
+    if activation.partition("(")[0] not in ACTIVATIONS:
+        return f"activation {activation}"
+    # A leaky ReLU is differentiated by the sign of its value, which a slope below zero turns round.
+    return "" if getattr(make_activation(activation), "negative_slope", 0.0) >= 0 else f"activation {activation}"
 
 
 class CompiledActorCritic:

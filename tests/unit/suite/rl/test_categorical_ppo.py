@@ -241,3 +241,5 @@ def test_redo_acts_on_both_networks() -> None:
 def test_what_is_not_written_out_is_named() -> None:
     assert why_not_covered(ActorCritic, {"activation": "leaky_relu(negative_slope=0.1)", "discrete": True}) == ""
     assert why_not_covered(ActorCritic, {"activation": "elu"}) == "activation elu"
+    refused = "leaky_relu(negative_slope=-0.1)"
+    assert why_not_covered(ActorCritic, {"activation": refused}) == f"activation {refused}"

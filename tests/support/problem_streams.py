@@ -23,6 +23,9 @@ SMALL: dict[str, list[dict[str, Any]]] = {
         {"tasks": 20, "examples_per_task": 60, "source": "synthetic"},
         {"tasks": 20, "examples_per_task": 60, "source": "synthetic", "replacement": True},
     ],
+    "PermutedShakespeare": [
+        {"tasks": 20, "sequences_per_task": 12, "epochs": 5, "batch_size": 2, "context": 7, "source": "synthetic"},
+    ],
     "ContinualImageNet": [
         {"tasks": 20, "train_images": 6, "test_images": 3, "batch_size": 4, "epochs": 8, "source": "synthetic"},
     ],

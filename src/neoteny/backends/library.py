@@ -79,7 +79,7 @@ class LibraryBackend(StackBackend):
     def advance(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         assert self._plan is not None, "plan a task first"
         inputs, targets = self._plan.batches(start, stop, self._device)
-        inputs = inputs.to(self._dtype)
+        inputs = self._problem.as_inputs(inputs, self._dtype)
         targets = targets.to(self._dtype) if targets.is_floating_point() else targets
         losses, performances = [], []
         for step, (batch, target) in enumerate(zip(inputs, targets, strict=True), start):

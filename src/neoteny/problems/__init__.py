@@ -5,6 +5,7 @@ the contract.
 """
 
 from neoteny.problems.ant.problem import SlipperyAnt
+from neoteny.problems.control import ShiftingControl
 from neoteny.problems.imagenet.class_incremental import ClassIncremental
 from neoteny.problems.imagenet.continual import ContinualImageNet
 from neoteny.problems.imagenet.sample_incremental import SampleIncremental
@@ -12,6 +13,7 @@ from neoteny.problems.imagenet.warm_start import WarmStart
 from neoteny.problems.mnist.permuted import PermutedMNIST
 from neoteny.problems.problem import Plan, Problem, Stream, World, Worlds
 from neoteny.problems.regression import SlowlyChangingRegression
+from neoteny.problems.shakespeare.permuted import PermutedShakespeare
 
 PROBLEMS: dict[str, type[Problem]] = {
     kind.__name__: kind
@@ -19,7 +21,9 @@ PROBLEMS: dict[str, type[Problem]] = {
         ClassIncremental,
         ContinualImageNet,
         PermutedMNIST,
+        PermutedShakespeare,
         SampleIncremental,
+        ShiftingControl,
         SlipperyAnt,
         SlowlyChangingRegression,
         WarmStart,
@@ -32,9 +36,11 @@ __all__ = [
     "ClassIncremental",
     "ContinualImageNet",
     "PermutedMNIST",
+    "PermutedShakespeare",
     "Plan",
     "Problem",
     "SampleIncremental",
+    "ShiftingControl",
     "SlipperyAnt",
     "SlowlyChangingRegression",
     "Stream",

@@ -68,16 +68,14 @@ class Stream(Source):
 
 
 class World(Protocol):
-    """An environment without an end: gymnasium's reset and step, a clock of all steps, and a state to save."""
+    """An environment without an end: gymnasium's reset and step, a clock of all steps, and a state to save.
+
+    What changes from task to task is one of its attributes, a number; `Problem.varied` names it.
+    """
 
     @property
     def steps(self) -> int:
         """Steps so far, over all episodes."""
-        ...
-
-    @property
-    def friction(self) -> float:
-        """The friction in force."""
         ...
 
     def reset(self, *, seed: int | None = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -85,7 +83,7 @@ class World(Protocol):
         ...
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Observation, reward, terminated, truncated and info.
+        """Observation, reward, terminated, truncated and info; an action is a vector, or a whole number (`discrete`).
 
         Raises:
             SimulationError: the simulator has no next state: it blew up, or the action is not finite.
@@ -122,22 +120,30 @@ class Problem(ABC):
     """A stream of tasks. Subclasses are frozen dataclasses whose fields have names that say their unit.
 
     Attributes:
-        loss: "mse" or "cross_entropy".
-        performance: the metric by which methods are compared: "error" (mean squared error before each update),
-            "accuracy" (share right, before each update, or on the plan's test set where it has one) or "return" (the
-            sum of an episode's rewards).
+        loss: "mse", "cross_entropy", or "token_cross_entropy" (one class per position of a sequence: outputs are
+            (batch, positions, outputs) and targets (batch, positions)).
+        performance: the metric by which methods are compared: "error" (mean squared error before each update), "loss"
+            (the loss before each update), "accuracy" (share right, before each update, or on the plan's test set where
+            it has one) or "return" (the sum of an episode's rewards).
+        tokens: whether inputs are whole numbers that a network looks up; they stay int64 in every number type.
         tells_task: whether the learner is told of a task change; its output layer is then set to zero.
         zeroes_output: whether that is so; a problem whose outputs mean the same in every task says False.
         control: whether an agent acts in it (it opens as `Worlds`); `steps_per_task` then counts actions.
+        discrete: of a problem of control, whether an action is one of `outputs` choices; else it is `outputs` numbers.
+        varied: of a problem of control, the attribute of its worlds that changes from task to task; it is recorded
+            under this name.
     """
 
     tasks: int
 
     loss: ClassVar[str] = "mse"
     performance: ClassVar[str] = "error"
+    tokens: ClassVar[bool] = False
     tells_task: ClassVar[bool] = False
     zeroes_output: ClassVar[bool] = True
     control: ClassVar[bool] = False
+    discrete: ClassVar[bool] = False
+    varied: ClassVar[str] = "friction"
 
     @property
     @abstractmethod
@@ -174,7 +180,11 @@ class Problem(ABC):
     @property
     def higher_is_better(self) -> bool:
         """Whether more of `performance` is better."""
-        return self.performance != "error"
+        return self.performance not in ("error", "loss")
+
+    def as_inputs(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Inputs in the number type of a run; tokens stay whole numbers."""
+        return values if self.tokens else values.to(dtype)
 
 
 def check_range(plan: Plan, start: int, stop: int) -> None:

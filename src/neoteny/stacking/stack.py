@@ -63,7 +63,8 @@ def stack(
         modules: n modules of one architecture, each with its own initial weights; they are copied.
         methods: an optimizer first (`neoteny.methods.SGD` or `Adam`), then the others in the order in which they act.
             A hyperparameter is one number for all runs or a sequence of n.
-        loss: "mse", "cross_entropy", or a function of one run's (outputs, targets) that `torch.vmap` can map.
+        loss: "mse", "cross_entropy" (outputs (B, classes, ...)), "token_cross_entropy" (outputs (B, positions,
+            classes)), or a function of one run's (outputs, targets) that `torch.vmap` can map.
         example: a batch that one module accepts; needed by methods that act on units.
         seeds: n run seeds; 0 to n - 1 by default.
         groups, leave_out, norm, init, trained: as for `attach`.
@@ -312,9 +313,13 @@ def _losses(loss: str | Loss) -> Loss:
         return _squared_error
     if loss == "cross_entropy":
         return _cross_entropy
+    if loss == "token_cross_entropy":
+        return _token_cross_entropy
     if callable(loss):
         return torch.vmap(loss)
-    raise ValueError(f"loss must be 'mse', 'cross_entropy' or a function of (outputs, targets); got {loss!r}.")
+    raise ValueError(
+        f"loss must be 'mse', 'cross_entropy', 'token_cross_entropy' or a function of (outputs, targets); got {loss!r}."
+    )
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -329,6 +334,15 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     each = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="none")
     return each.unflatten(0, targets.shape[:2]).flatten(1).mean(-1)
+
+
+def _token_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"Expected one target per position, of shape {tuple(outputs.shape[:-1])}; got {tuple(targets.shape)}."
+        )
+    each = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none")
+    return each.view(len(targets), -1).mean(-1)
 
 
 def _architecture(module: nn.Module) -> list[tuple[str, type, str]]:

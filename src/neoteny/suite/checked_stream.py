@@ -106,7 +106,8 @@ class CheckedPlan(Plan):
             return None
         inputs, targets = self._pair(hook, found)
         self._check(hook, "inputs", inputs, (self._runs, "examples", *self._problem.input_shape), device)
-        self._check(hook, "targets", targets, tuple(inputs.shape[:2]), device)
+        places = 3 if self._problem.loss == "token_cross_entropy" else 2
+        self._check(hook, "targets", targets, tuple(inputs.shape[:places]), device)
         self._check_targets(hook, targets)
         return inputs, targets
 
@@ -133,10 +134,12 @@ class CheckedPlan(Plan):
             )
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise ValueError(f"{hook} gave {what} that are not finite (nan or inf).")
+        if what == "inputs" and self._problem.tokens and value.dtype != torch.int64:
+            raise ValueError(f"{hook} must give inputs of int64, because they are tokens; got {value.dtype}.")
 
     def _check_targets(self, hook: str, targets: Tensor) -> None:
         classes = self.seen_classes or self._problem.outputs
-        if self._problem.loss == "cross_entropy":
+        if self._problem.loss in ("cross_entropy", "token_cross_entropy"):
             whole = targets.dtype in (torch.int64, torch.int32, torch.uint8)
             if not whole or bool(((targets < 0) | (targets >= classes)).any()):
                 low, high = targets.min().item(), targets.max().item()

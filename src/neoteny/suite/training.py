@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from neoteny.backends.backend import make_backend
 from neoteny.foreign_code import called, generator_states, is_users, refuse_draws
-from neoteny.problems.problem import Plan, Stream
+from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
 from neoteny.suite.measures import measure
@@ -186,7 +186,7 @@ class Training:
         sweep = self.planned.sweep
         if sweep.measures and self.task % sweep.measure_every == 0:
             self._backend.write_back()
-            inputs = plan.probe(sweep.probe_examples, self.device).to(self._dtype)
+            inputs = self.problem.as_inputs(plan.probe(sweep.probe_examples, self.device), self._dtype)
             for name, values in measure(sweep.measures, self._stack, inputs).items():
                 self._record(name, values)
 
@@ -194,7 +194,8 @@ class Training:
         """The batches of one pass through a task's data."""
         for step in range(plan.steps_of_a_pass or plan.steps):
             inputs, targets = plan.batches(step, step + 1, self.device)
-            yield inputs[0].to(self._dtype), targets[0].to(self._dtype) if targets.is_floating_point() else targets[0]
+            inputs = self.problem.as_inputs(inputs[0], self._dtype)
+            yield inputs, targets[0].to(self._dtype) if targets.is_floating_point() else targets[0]
 
     def _train_block(self, stop: int) -> None:
         before = generator_states() if self._watched else {}
@@ -215,7 +216,7 @@ class Training:
             self._backend.write_back()
             parts = [part.split(_TEST_EXAMPLES, dim=1) for part in held_out]
             right = [self._right(inputs, targets) for inputs, targets in zip(*parts, strict=True)]
-            self._record(self.problem.performance, torch.cat(right, 1).double().mean(-1).cpu())
+            self._record(self.problem.performance, torch.cat(right, 1).flatten(1).double().mean(-1).cpu())
         replaced = self._backend.replaced()
         if replaced is not None:
             self._record("replaced", (replaced - self._replaced).double())
@@ -223,8 +224,8 @@ class Training:
         self.task, self.step = self.task + 1, 0
 
     def _right(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Which of some held-out examples every run has right, (n, T)."""
-        outputs = self._stack.predict(inputs.to(self._dtype))
+        """Which of some held-out examples every run has right, (n, T, ...)."""
+        outputs = self._stack.predict(self.problem.as_inputs(inputs, self._dtype))
         return self._stack.counted(outputs).argmax(-1) == targets
 
     def _record(self, metric: str, values: Tensor) -> None:
@@ -241,27 +242,31 @@ def _build(planned: PlannedStack, dtype: torch.dtype, device: torch.device) -> t
             network = run.make_network(dtype)
             digests[run.seed] = digest_weights(network)
             made[run.seed] = network.to(device)
-    example = torch.zeros(1, *planned.problem.input_shape, dtype=dtype)
+    problem = planned.problem
+    example = torch.zeros(1, *problem.input_shape, dtype=torch.int64 if problem.tokens else dtype)
     built = stack(
         [made[run.seed] for run in planned.runs],
         *planned.methods(),
-        loss=planned.problem.loss,
+        loss=problem.loss,
         example=example.to(device),
         seeds=[run.seed for run in planned.runs],
     )
     if is_users(built.template):
-        built.loss = _checked_loss(built.loss, type(built.template).__name__, planned.problem.outputs)
+        built.loss = _checked_loss(built.loss, type(built.template).__name__, problem)
     return built, [digests[run.seed] for run in planned.runs]
 
 
-def _checked_loss(loss: Loss, name: str, outputs: int) -> Loss:
+def _checked_loss(loss: Loss, name: str, problem: Problem) -> Loss:
     """The loss of a user's network, refused where it does not give what the problem asks for."""
+    by_token = problem.loss == "token_cross_entropy"
+    shape = f"(batch, {'positions, ' if by_token else ''}{problem.outputs})"
 
     def checked(given: Any, targets: Tensor) -> Tensor:
-        if not isinstance(given, Tensor) or given.dim() != 3 or given.shape[-1] != outputs:
+        axes = targets.dim() + 1 if by_token else 3
+        if not isinstance(given, Tensor) or given.dim() != axes or given.shape[-1] != problem.outputs:
             came = f"shape {tuple(given.shape[1:])}" if isinstance(given, Tensor) else type(given).__name__
             with called(f"in {name}.forward"):
-                raise ValueError(f"{name} must give one tensor of shape (batch, {outputs}) as outputs; got {came}.")
+                raise ValueError(f"{name} must give one tensor of shape {shape} as outputs; got {came}.")
         return loss(given, targets)
 
     return checked

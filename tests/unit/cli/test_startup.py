@@ -84,7 +84,7 @@ def test_the_list_has_what_importing_would_find() -> None:
     }
     expected["layer"] = [(name, remedy.what) for name, remedy in REMEDIES.items()]
     assert list_things() == expected
-    assert set(nets.__all__) - set(REMEDIES) == {"ActorCritic", "ConvNet", "MLP", "ResNet"}
+    assert set(nets.__all__) - set(REMEDIES) == {"ActorCritic", "ConvNet", "GPT", "MLP", "ResNet"}
     assert all(line for lines in expected.values() for _, line in lines)
 
 

@@ -31,6 +31,15 @@ IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
         {"bits": 21.0},
     ],
     "PermutedMNIST": [{"examples_per_task": 0}, {"replacement": 1}, {"source": ""}, {"examples_per_task": True}],
+    "PermutedShakespeare": [
+        {"sequences_per_task": 0},
+        {"sequences_per_task": 9, "batch_size": 2},
+        {"epochs": 0},
+        {"context": 0},
+        {"context": 8.0},
+        {"source": "hamlet"},
+        {"source": None},
+    ],
     "ContinualImageNet": [
         {"train_images": 0},
         {"test_images": 0},
@@ -75,6 +84,15 @@ IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
         {"augmented": 1},
         {"test_augmented": None},
         {"source": None},
+    ],
+    "ShiftingControl": [
+        {"environment": "CartPole-v0"},
+        {"environment": None},
+        {"period_steps": 399},
+        {"shift_std": -1.0},
+        {"shift_std": float("nan")},
+        {"shift_std": True},
+        {"episode_steps": 0},
     ],
     "SlipperyAnt": [
         {"simulator": "bullet"},
@@ -121,19 +139,20 @@ def test_shapes_and_types_are_those_of_the_contract(problem: Problem) -> None:
     inputs, targets = plan.batches(2, 7, CPU)
     batch = inputs.shape[2]
     assert inputs.shape == (5, 3, batch, *problem.input_shape)
-    assert inputs.dtype == torch.float32
+    number_type = torch.int64 if problem.tokens else torch.float32
+    assert inputs.dtype == number_type
     assert inputs.is_contiguous()
     assert targets.is_contiguous()
     if problem.loss == "mse":
         assert targets.shape == (5, 3, batch, problem.outputs)
         assert targets.dtype == torch.float32
     else:
-        assert targets.shape == (5, 3, batch)
+        assert targets.shape == (5, 3, batch, *(problem.input_shape if problem.tokens else ()))
         assert targets.dtype == torch.int64
         assert 0 <= int(targets.min()) <= int(targets.max()) < problem.outputs
     probe = plan.probe(11, CPU)
     assert probe.shape == (3, 11, *problem.input_shape)
-    assert probe.dtype == torch.float32
+    assert probe.dtype == number_type
     held_out = plan.test(CPU)
     if held_out is not None:
         inputs, targets = held_out

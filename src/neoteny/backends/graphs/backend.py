@@ -180,7 +180,7 @@ class GraphBackend(StackBackend):
 
     def _record(self, inputs: Tensor, targets: Tensor) -> None:
         """Record the update; with a `reason` not to, its pieces are called as they are."""
-        self._inputs = torch.empty_like(inputs[0], dtype=self._dtype)
+        self._inputs = torch.empty_like(self._problem.as_inputs(inputs[0], self._dtype))
         self._targets = torch.empty_like(targets[0], dtype=self._dtype if targets.is_floating_point() else None)
         self._inputs.copy_(inputs[0])
         self._targets.copy_(targets[0])

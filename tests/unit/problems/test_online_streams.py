@@ -60,7 +60,7 @@ def check(problem: Problem, expected: dict[int, list[list[reference.Example]]], 
             assert targets[:, run].tolist() == np.array([label for _, label in wanted]).reshape(shape).tolist()
 
 
-@pytest.mark.parametrize(("examples", "batch"), [(20, 1), (20, 4), (200, 1)])
+@pytest.mark.parametrize(("examples", "batch"), [(20, 4), (100, 1)])
 def test_input_permuted_digits_are_one_series_of_passes(few_digits: str, examples: int, batch: int) -> None:
     problem = PermutedMNIST(6, examples, False, few_digits, batch, pixels="centred", continue_passes=True)
     expected = {seed: reference.permuted_in_passes(seed, IMAGES, LABELS.tolist(), 6, examples) for seed in SEEDS}
@@ -72,7 +72,8 @@ def test_permuted_digits_of_one_sample_are_the_same_images_in_every_task(few_dig
     expected = {seed: reference.permuted_of_a_sample(seed, IMAGES, LABELS.tolist(), 3, 40, 32) for seed in SEEDS}
     check(problem, expected, "unit")
     continued = PermutedMNIST(3, 32, False, few_digits, continue_passes=True, images_per_run=40).open()
-    kept = {tuple(plan.sample[0].tolist()) for plan in (continued.plan([5], 0), continued.plan([5], 2))}
+    samples = [continued.plan([5], task).sample for task in (0, 2)]
+    kept = {tuple(sample[0].tolist()) for sample in samples if sample is not None}
     seen = torch.cat([continued.plan([5], task).order[0] for task in range(3)])  # 96 examples: two passes and a part
     assert len(kept) == 1
     assert set(seen.tolist()) == set(next(iter(kept)))

@@ -74,7 +74,7 @@ def test_examples_hold_the_numbers_of_the_plans_batches(
         found = examples_of(shared)
         table, batch = found.table, inputs.shape[2]
         assert (found.steps, found.batch, len(found.order)) == (problem.steps_per_task, batch, 2)
-        for run, k, b in np.ndindex(len(SEEDS), found.steps, batch):
+        for run, k, b in np.ndindex(len(SEEDS), min(found.steps, 12), batch):
             own = found.stream[run]
             number = found.order[own, k * batch + b]
             entries = slice(table.start[number], table.start[number + 1])
@@ -94,9 +94,23 @@ METHODS: dict[str, tuple[Method, ...]] = {
 }
 
 
-@each_problem
-@pytest.mark.parametrize("methods", METHODS.values(), ids=METHODS.keys())
-def test_a_kernel_trains_as_the_library_does(problem: Problem, methods: tuple[Method, ...]) -> None:
+PAIRS = [
+    ("passes of centred digits", "SGD"),
+    ("passes of centred digits", "AdamW"),
+    ("passes of centred digits", "UPGD"),
+    ("a sample of digits", "CBP"),
+    ("label-permuted digits", "CBP"),
+    ("label-permuted digits", "UPGD"),
+    ("label-permuted digits on black", "SGD"),
+    ("label-permuted colours", "SGD"),
+    ("random-label digits", "AdamW"),
+    ("random-label colours", "SGD"),
+]
+
+
+@pytest.mark.parametrize(("name", "learner"), PAIRS)
+def test_a_kernel_trains_as_the_library_does(name: str, learner: str) -> None:
+    problem, methods = PROBLEMS[name], METHODS[learner]
     mine, theirs, stream = build(problem, methods), build(problem, methods), opened(problem)
     kernel = make_backend("cpu", mine, stream, SEEDS, problem, torch.float64)
     batched = getattr(problem, "batch_size", 1) > 1
@@ -104,7 +118,7 @@ def test_a_kernel_trains_as_the_library_does(problem: Problem, methods: tuple[Me
     assert type(kernel).__name__ == ("DenseBackend" if batched or not alone else "KernelBackend")
     library = LibraryBackend(theirs, stream, SEEDS, problem, torch.float64)
     steps = problem.steps_per_task
-    for task, start, stop in ((0, 0, steps), (1, 0, 13), (1, 13, steps), (2, 0, 20)):
+    for task, start, stop in ((0, 0, 25), (1, 0, 13), (1, 13, steps), (2, 0, 20)):
         for backend in (kernel, library):
             backend.plan(task)
         found, broken = kernel.advance(start, stop)

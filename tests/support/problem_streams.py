@@ -22,6 +22,16 @@ SMALL: dict[str, list[dict[str, Any]]] = {
     "PermutedMNIST": [
         {"tasks": 20, "examples_per_task": 60, "source": "synthetic"},
         {"tasks": 20, "examples_per_task": 60, "source": "synthetic", "replacement": True},
+        {"continue_passes": True, "tasks": 20, "examples_per_task": 60, "source": "synthetic", "pixels": "centred"},
+        {"images_per_run": 70, "tasks": 20, "examples_per_task": 60, "source": "synthetic", "batch_size": 2},
+    ],
+    "LabelPermutedMNIST": [{"tasks": 20, "examples_per_task": 60, "source": "synthetic"}],
+    "LabelPermutedImages": [
+        {"tasks": 20, "examples_per_task": 60, "source": "synthetic", "classes": 12, "batch_size": 2},
+    ],
+    "RandomLabelMNIST": [{"tasks": 20, "images_per_task": 60, "epochs": 3, "batch_size": 4, "source": "synthetic"}],
+    "RandomLabelImages": [
+        {"tasks": 20, "images_per_task": 60, "epochs": 3, "batch_size": 4, "source": "synthetic", "new_images": True},
     ],
     "PermutedShakespeare": [
         {"tasks": 20, "sequences_per_task": 12, "epochs": 5, "batch_size": 2, "context": 7, "source": "synthetic"},

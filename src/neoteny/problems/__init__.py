@@ -13,6 +13,8 @@ from neoteny.problems.imagenet.warm_start import WarmStart
 from neoteny.problems.mnist.permuted import PermutedMNIST
 from neoteny.problems.problem import Plan, Problem, Stream, World, Worlds
 from neoteny.problems.regression import SlowlyChangingRegression
+from neoteny.problems.relabelled.label_permuted import LabelPermutedImages, LabelPermutedMNIST
+from neoteny.problems.relabelled.random_label import RandomLabelImages, RandomLabelMNIST
 from neoteny.problems.shakespeare.permuted import PermutedShakespeare
 
 PROBLEMS: dict[str, type[Problem]] = {
@@ -20,8 +22,12 @@ PROBLEMS: dict[str, type[Problem]] = {
     for kind in (
         ClassIncremental,
         ContinualImageNet,
+        LabelPermutedImages,
+        LabelPermutedMNIST,
         PermutedMNIST,
         PermutedShakespeare,
+        RandomLabelImages,
+        RandomLabelMNIST,
         SampleIncremental,
         ShiftingControl,
         SlipperyAnt,
@@ -35,10 +41,14 @@ __all__ = [
     "PROBLEMS",
     "ClassIncremental",
     "ContinualImageNet",
+    "LabelPermutedImages",
+    "LabelPermutedMNIST",
     "PermutedMNIST",
     "PermutedShakespeare",
     "Plan",
     "Problem",
+    "RandomLabelImages",
+    "RandomLabelMNIST",
     "SampleIncremental",
     "ShiftingControl",
     "SlipperyAnt",

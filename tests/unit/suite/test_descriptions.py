@@ -14,14 +14,19 @@ import pytest
 import torch
 from torch import nn
 
+from neoteny import problems
 from neoteny.methods import L2, SGD, Adam, Method
 from neoteny.nets import MLP
 from neoteny.problems import (
     ClassIncremental,
     ContinualImageNet,
+    LabelPermutedImages,
+    LabelPermutedMNIST,
     PermutedMNIST,
     PermutedShakespeare,
     Problem,
+    RandomLabelImages,
+    RandomLabelMNIST,
     SampleIncremental,
     ShiftingControl,
     SlipperyAnt,
@@ -43,6 +48,25 @@ SHARE = [-0.1, 1.1, NAN, INF, -INF, True, "0.5", None, (0.5,), torch.tensor(0.5)
 TEXT = ["", " ", "two\nlines", None, 3, ("text",), b"text"]
 FLAG = [0, 1, None, "yes", NAN]
 NAME = ["", None, 3, ("mnist",)]
+PIXELS = [*NAME, "centered"]
+LABEL_PERMUTED: dict[str, list[Any]] = {
+    "tasks": COUNT,
+    "examples_per_task": COUNT,
+    "source": NAME,
+    "classes": [*COUNT, 1],
+    "batch_size": [*COUNT, 7],
+    "pixels": PIXELS,
+}
+RANDOM_LABEL: dict[str, list[Any]] = {
+    "tasks": COUNT,
+    "images_per_task": [*COUNT, 1201],
+    "epochs": COUNT,
+    "batch_size": [*COUNT, 7],
+    "source": NAME,
+    "classes": [*COUNT, 1],
+    "new_images": FLAG,
+    "pixels": PIXELS,
+}
 
 
 def without(values: list[Any], *allowed: Any) -> list[Any]:
@@ -119,6 +143,10 @@ VALID: dict[type, Callable[..., Any]] = {
     ShiftingControl: ShiftingControl,
     SlipperyAnt: SlipperyAnt,
     WarmStart: WarmStart,
+    LabelPermutedImages: LabelPermutedImages,
+    LabelPermutedMNIST: LabelPermutedMNIST,
+    RandomLabelImages: RandomLabelImages,
+    RandomLabelMNIST: RandomLabelMNIST,
 }
 REFUSED: dict[type, dict[str, list[Any]]] = {
     Sweep: {
@@ -199,6 +227,9 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "replacement": FLAG,
         "source": NAME,
         "batch_size": [*COUNT, 7],
+        "pixels": PIXELS,
+        "continue_passes": FLAG,
+        "images_per_run": COUNT[1:],
     },
     PermutedShakespeare: {
         "tasks": COUNT,
@@ -208,6 +239,8 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "context": COUNT,
         "source": [*NAME, "hamlet"],
     },
+    **dict.fromkeys((LabelPermutedImages, LabelPermutedMNIST), LABEL_PERMUTED),
+    **dict.fromkeys((RandomLabelImages, RandomLabelMNIST), RANDOM_LABEL),
     SlowlyChangingRegression: {
         "tasks": COUNT,
         "examples_per_task": COUNT,
@@ -278,7 +311,7 @@ def test_every_field_of_every_description_has_a_row() -> None:
     """A new description, or a new field of one, belongs into the table above."""
     public = [value for value in vars(descriptions).values() if isinstance(value, type)]
     own = {kind for kind in public if dataclasses.is_dataclass(kind) and kind.__module__ == descriptions.__name__}
-    ours = {kind for kind in Problem.__subclasses__() if kind.__module__.startswith("neoteny.")}
+    ours = set(problems.PROBLEMS.values())
     agents = {kind for kind in Agent.__subclasses__() if kind.__module__.startswith("neoteny.")}
     assert set(REFUSED) == set(VALID) == (own - {Agent}) | ours | agents
     for kind, fields in REFUSED.items():

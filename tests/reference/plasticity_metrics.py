@@ -1,4 +1,4 @@
-"""Naive cheap signs of plasticity: linear and duplicate units, isometry, churn, one-step plasticity, gradients, probe."""
+"""Naive signs of plasticity: linear and duplicate units, isometry, churn, gradients of examples, and a probe."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gradient_agreement(gradients: np.ndarray) -> float:
             if i == j:
                 continue
             pairs += 1
-            lengths = np.linalg.norm(one) * np.linalg.norm(other)
+            lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
             total += float(one @ other) / lengths if lengths > 0.0 else 0.0
     return total / pairs
 

@@ -40,8 +40,8 @@ def one_step_plasticity(
         Elsayed and Mahmood 2024, Addressing loss of plasticity and catastrophic forgetting in continual learning.
     """
     before, after = _pairs(losses, losses_after, "one_step_plasticity", ("losses", "losses_after"), run_dims, 0)
-    found = torch.cat([per_run(1.0 - b.double() / a.double().clamp_min(SMALLEST_LOSS), run_dims)
-                       for a, b in zip(before, after, strict=True)], -1)  # fmt: skip
+    shares = [1.0 - b.double() / a.double().clamp_min(SMALLEST_LOSS) for a, b in zip(before, after, strict=True)]
+    found = torch.cat([per_run(each, run_dims) for each in shares], -1)
     values = found.clamp_min(0.0).mean(-1)
     return torch.where(_finite(before, run_dims) & _finite(after, run_dims), values, torch.nan)
 

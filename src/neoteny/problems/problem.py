@@ -23,6 +23,8 @@ from torch import Tensor
 NEW_FIELD = {"new": True}
 """Metadata of a field that was added to a problem later: with its default value it is not part of a run's identity, so
 that runs of before keep theirs."""
+UNSEEN_SEEDS = 2**31
+"""Added to the seeds of runs where a task is wanted that none of them sees."""
 
 
 class Plan(ABC):
@@ -65,6 +67,13 @@ class Stream(Source):
     @abstractmethod
     def plan(self, seeds: Sequence[int], task: int) -> Plan:
         """The plan of task number `task` (from 0) for the runs of these seeds."""
+
+    def unseen(self, seeds: Sequence[int]) -> Plan:
+        """The plan of a task that the runs of these seeds never see: the first of seeds that no run has.
+
+        It does not depend on the length of the stream. A stream whose seeds may have tasks in common gives another.
+        """
+        return self.plan([UNSEEN_SEEDS + seed for seed in seeds], 0)
 
 
 class World(Protocol):

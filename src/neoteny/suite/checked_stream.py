@@ -44,21 +44,25 @@ class CheckedStream(Stream):
                 )
         return plan
 
+    def unseen(self, seeds: Sequence[int]) -> CheckedPlan:
+        return self._check("unseen", lambda: self._stream.unseen(seeds), len(seeds))
+
     def _make(self, seeds: Sequence[int], task: int) -> CheckedPlan:
-        name = type(self._stream).__name__
-        plan = watch(f"{name}.plan", lambda: self._stream.plan(seeds, task))
+        return self._check("plan", lambda: self._stream.plan(seeds, task), len(seeds))
+
+    def _check(self, hook: str, act: Callable[[], Any], runs: int) -> CheckedPlan:
+        name = f"{type(self._stream).__name__}.{hook}"
+        plan = watch(name, act)
         steps = getattr(plan, "steps", None)
         if not isinstance(plan, Plan) or isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             came = f"steps={steps!r}" if isinstance(plan, Plan) else type(plan).__name__
-            raise ValueError(
-                f"{name}.plan must return a Plan whose steps are a whole number of at least 1; got {came}."
-            )
+            raise ValueError(f"{name} must return a Plan whose steps are a whole number of at least 1; got {came}.")
         if type(plan).step_size_factor is not Plan.step_size_factor and not self._problem.schedules_step_size:
             raise ValueError(
                 f"{type(plan).__name__}.step_size_factor would not be asked: let "
                 f"{type(self._problem).__name__}.schedules_step_size return True."
             )
-        return CheckedPlan(self._problem, plan, len(seeds))
+        return CheckedPlan(self._problem, plan, runs)
 
 
 class CheckedPlan(Plan):

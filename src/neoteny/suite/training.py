@@ -21,6 +21,7 @@ from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
 from neoteny.suite.measures import measure
+from neoteny.suite.plasticity_probe import LEARNING_MEASURES, OPTIMIZERS, PlasticityProbe, fresh_stack
 from neoteny.suite.provenance import digest_weights
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.store.checkpoints import check_plain
@@ -50,6 +51,8 @@ class Training:
         stream = CheckedStream(self.problem, stream) if is_users(stream) else stream
         self._seeds = [run.seed for run in planned.runs]
         self._dtype = getattr(torch, planned.sweep.dtype)
+        self._stream = stream
+        self._probe: PlasticityProbe | None = None
         self._stack, self.initial = _build(planned, self._dtype, device)
         self._backend = make_backend(
             planned.backend, self._stack, stream, self._seeds, self.problem, self._dtype, threads
@@ -187,8 +190,27 @@ class Training:
         if sweep.measures and self.task % sweep.measure_every == 0:
             self._backend.write_back()
             inputs = self.problem.as_inputs(plan.probe(sweep.probe_examples, self.device), self._dtype)
-            for name, values in measure(sweep.measures, self._stack, inputs).items():
-                self._record(name, values)
+            still = [name for name in sweep.measures if name not in LEARNING_MEASURES]
+            learning = [name for name in sweep.measures if name in LEARNING_MEASURES]
+            found = measure(still, self._stack, inputs) if still else {}
+            if learning:
+                found |= self._probing().measure(learning, self._stack, inputs)
+            for name in sweep.measures:
+                self._record(name, found[name])
+
+    def _probing(self) -> PlasticityProbe:
+        """The plasticity probe; its unseen task and its fresh networks are the same all along."""
+        if self._probe is None:
+            sweep = self.planned.sweep
+            optimizer = OPTIMIZERS[sweep.probe_optimizer](sweep.probe_step_size)
+
+            def make_fresh() -> Stack:
+                networks = [run.make_network(self._dtype).to(self.device) for run in self.planned.runs]
+                return fresh_stack(networks, optimizer, self._stack, self._head)
+
+            unseen, updates, types = self._stream.unseen(self._seeds), sweep.probe_updates, (self._dtype, self.device)
+            self._probe = PlasticityProbe(unseen, updates, optimizer, *types, make_fresh, self.problem.as_inputs)
+        return self._probe
 
     def _one_pass(self, plan: Plan) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of one pass through a task's data."""

@@ -66,7 +66,7 @@ class Probe:
         size = self.step_size
         if isinstance(size, bool) or not isinstance(size, Real) or not 0.0 < float(size) < math.inf:
             raise ValueError(f"Probe: step_size must be a number above 0; got {size!r}.")
-        if self.optimizer not in OPTIMIZERS:
+        if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
             known = " or ".join(f'"{name}"' for name in OPTIMIZERS)
             raise ValueError(f"Probe: optimizer must be {known}; got {self.optimizer!r}.")
         if self.loss is not None and not callable(self.loss):

@@ -277,7 +277,7 @@ class Sweep:
 
 
 def _check_probe(sweep: Sweep) -> None:
-    if sweep.probe_optimizer not in OPTIMIZERS:
+    if not isinstance(sweep.probe_optimizer, str) or sweep.probe_optimizer not in OPTIMIZERS:
         known = " or ".join(f'"{name}"' for name in OPTIMIZERS)
         raise ValueError(f"Sweep: probe_optimizer must be {known}; got {sweep.probe_optimizer!r}.")
     size = sweep.probe_step_size

@@ -161,6 +161,9 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "chosen": [None, "width", ("width",), Assumption("width", "30", "narrow")],
         "dtype": ["float16", "", None, torch.float32, ("float32",)],
         "points_per_task": COUNT,
+        "probe_updates": COUNT,
+        "probe_optimizer": [*NAME, "rmsprop", SGD(0.1), ["sgd"]],
+        "probe_step_size": [0, -1, NAN, INF, True, "1", (1,), None],
     },
     Setting: {
         "method": TEXT,

@@ -29,7 +29,7 @@ from support.small_sweeps import CPU, NET, PROBLEM, make_sweep
 
 ALL = tuple(LEARNING_MEASURES)
 CBP = Setting("CBP", NET, (Adam(0.01), ContinualBackprop(0.02, maturity_threshold=5)))
-IMAGES = ContinualImageNet(tasks=2, source="synthetic", train_images=4, test_images=1, batch_size=4, epochs=2)
+IMAGES = ContinualImageNet(tasks=2, source="synthetic", train_images=4, test_images=1, batch_size=4, epochs=5)
 
 
 def begin(sweep: Sweep, kernel: str = "reference") -> Training:
@@ -55,14 +55,18 @@ def probed(setting: Setting = CBP, measures: Sequence[str] = ALL, **options: Any
 
 def cases() -> dict[str, tuple[Setting, dict[str, Any], str]]:
     images = network(ConvNet)
-    reset: tuple[Method, ...] = (SGD(0.01), ContinualBackprop(0.02, maturity_threshold=1))
+    reset: tuple[Method, ...] = (SGD(0.1), ContinualBackprop(0.02, maturity_threshold=1))
     averaged = (SGD(0.01, momentum=0.9), HareAndTortoise(0.9))
     dropout = network(MLP, hidden=(5,), dropout=0.2)
     return {
         "library": (CBP, {}, "reference"),
         "kernel": (Setting("CBP", NET, (SGD(0.01), ContinualBackprop(0.02, maturity_threshold=5))), {}, "cpu"),
         "dropout": (Setting("BP", dropout, averaged), {"dtype": "float64"}, "reference"),
-        "convolutions, told of tasks": (Setting("CBP", images, reset), {"problem": IMAGES, "runs": 1}, "reference"),
+        "convolutions, told of tasks": (
+            Setting("CBP", images, reset),
+            {"problem": IMAGES, "runs": 1, "probe_step_size": 0.3},
+            "reference",
+        ),
     }
 
 

@@ -40,8 +40,9 @@ class PermutedShakespeare(Problem):
         epochs: how often a task's sequences are gone through.
         batch_size: sequences per update.
         context: inputs of a sequence; each has the token behind it as its target.
-        source: "shakespeare", 42 works encoded with GPT-2's tables, of which 18,983 tokens occur; or "synthetic", a
-            generated text that needs no download.
+        source: "shakespeare", 42 works encoded with GPT-2's tables, of which 18,983 tokens occur; "shakespeare_start",
+            their first 40,000 words, of which 5,774 tokens occur; or "synthetic", a generated text that needs no
+            download.
 
     Example:
         >>> PermutedShakespeare().steps_per_task
@@ -67,7 +68,8 @@ class PermutedShakespeare(Problem):
                 f"{self.sequences_per_task} and {self.batch_size}."
             )
         if self.source not in SOURCES:
-            raise ValueError(f'PermutedShakespeare: source must be "shakespeare" or "synthetic"; got {self.source!r}.')
+            known = ", ".join(map(repr, SOURCES))
+            raise ValueError(f"PermutedShakespeare: source must be one of {known}; got {self.source!r}.")
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -126,3 +126,17 @@ def test_the_real_text_opens() -> None:
     assert inputs.shape == (2, 2, 8, 128)
     assert torch.equal(inputs[..., 1:], targets[..., :-1])
     assert DATASETS["shakespeare"].contents[0].name == "works.txt"
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not (SHARED / "shakespeare").is_dir(), reason="needs the text of Shakespeare")
+def test_the_beginning_of_the_text_has_its_own_words_and_tokens() -> None:
+    problem = PermutedShakespeare(source="shakespeare_start")
+    whole, start = open_text("shakespeare", SHARED), problem.open(SHARED).data
+    assert np.array_equal(start.text, whole.text[:40_000])
+    assert start.words == whole.words[: len(start.words)]
+    assert len(start.known) == problem.outputs == TOKENS["shakespeare_start"]
+    assert set(start.known.tolist()) < set(whole.known.tolist())
+    order = np.arange(len(start.words))
+    same = start.known[start.first_tokens(order, 33_024)]
+    assert np.array_equal(same, whole.known[whole.first_tokens(np.arange(len(whole.words)), 33_024)])

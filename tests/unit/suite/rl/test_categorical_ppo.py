@@ -81,13 +81,12 @@ def check_same_weights(reference: naive.NaiveCategoricalPPO, learner: Learner) -
             np.testing.assert_allclose(pair[1], expected[1], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", "leaky_relu"])
-@pytest.mark.parametrize("entropy", [0.0, 0.3])
+@pytest.mark.parametrize(("activation", "entropy"), [("tanh", 0.0), ("relu", 0.3), ("leaky_relu", 0.3)])
 def test_both_paths_learn_the_weights_of_the_reference(activation: str, entropy: float) -> None:
     reference, learners = make_both(make_agent(entropy=entropy), activation)
     before = arrays_of(learners["cpu"].network().policy)
     generator = np.random.default_rng(7)
-    for update in range(60):
+    for update in range(30):
         batch = draw_batch(generator, reference.logits)
         expected = reference.update(**batch)
         for path, learner in learners.items():
@@ -155,15 +154,17 @@ def test_the_gradients_written_out_are_those_of_autograd(kind: str) -> None:
         torch.testing.assert_close(by_log_std, expected[1], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("activation", ["leaky_relu(negative_slope=0.1)", "relu", "tanh"])
-@pytest.mark.parametrize("discrete", [True, False])
+@pytest.mark.parametrize(
+    ("activation", "discrete"),
+    [("leaky_relu(negative_slope=0.1)", True), ("leaky_relu(negative_slope=0.1)", False), ("tanh", True)],
+)
 def test_both_paths_agree_with_methods_that_replace_units(activation: str, discrete: bool) -> None:
     torch.manual_seed(1)
     network = ActorCritic(INPUTS, ACTIONS, HIDDEN, activation=activation, discrete=discrete)
     methods = (Adam(STEP_SIZE), ContinualBackprop(0.02, maturity_threshold=5))
     first, second = (Learner(network, methods, SEED, make_agent(entropy=0.1), path) for path in PATHS)
     generator = np.random.default_rng(1)
-    for _ in range(60):
+    for _ in range(40):
         batch = draw_batch(generator, lambda x: np.zeros((len(x), ACTIONS)))
         if not discrete:
             batch["actions"] = generator.normal(size=(16, ACTIONS))
@@ -177,11 +178,11 @@ def test_both_paths_agree_with_methods_that_replace_units(activation: str, discr
 
 def test_an_action_is_drawn_with_the_probabilities_of_the_logits() -> None:
     logits = np.array([0.3, -1.0, 1.2])
-    uniform = np.random.default_rng(0).random((20_000, 3))
+    uniform = np.random.default_rng(0).random((8_000, 3))
     noise = -np.log(-np.log(uniform))
     chosen = [int(Categorical().choose(logits, None, each)) for each in noise]
     shares = np.bincount(chosen, minlength=3) / len(chosen)
-    np.testing.assert_allclose(shares, naive.probabilities(logits), atol=0.015)  # 4 standard deviations
+    np.testing.assert_allclose(shares, naive.probabilities(logits), atol=0.022)  # 4 standard deviations
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -52,3 +52,28 @@ class Trap:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.mkdir, (str(self.path),))
+
+
+def make_cifar10(folder: Path) -> dict[str, np.ndarray]:
+    """Two files of records: label, then pixels with the channels first."""
+    return _write_records(folder, ("data_batch_1.bin", "data_batch_2.bin"), {"0": 0, "4": 4, "9": 9}, ())
+
+
+def make_cifar100(folder: Path) -> dict[str, np.ndarray]:
+    """One file of records: coarse label, fine label, pixels."""
+    return _write_records(folder, ("train.bin",), {"03": 3, "40": 40, "99": 99}, (17,))
+
+
+def _write_records(
+    folder: Path, names: tuple[str, ...], labels: dict[str, int], before: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    classes = {name: some_images(COUNT, label) for name, label in labels.items()}
+    records = [
+        bytes([*before, labels[name]]) + images[number].transpose(2, 0, 1).tobytes()
+        for number in range(COUNT)
+        for name, images in classes.items()
+    ]
+    share = len(records) // len(names)
+    for part, name in enumerate(names):
+        (folder / name).write_bytes(b"".join(records[part * share : (part + 1) * share]))
+    return classes

@@ -22,6 +22,16 @@ SMALL: dict[str, list[dict[str, Any]]] = {
     "PermutedMNIST": [
         {"tasks": 20, "examples_per_task": 60, "source": "synthetic"},
         {"tasks": 20, "examples_per_task": 60, "source": "synthetic", "replacement": True},
+        {"continue_passes": True, "tasks": 20, "examples_per_task": 60, "source": "synthetic", "pixels": "centred"},
+        {"images_per_run": 70, "tasks": 20, "examples_per_task": 60, "source": "synthetic", "batch_size": 2},
+    ],
+    "LabelPermutedMNIST": [{"tasks": 20, "examples_per_task": 60, "source": "synthetic"}],
+    "LabelPermutedImages": [
+        {"tasks": 20, "examples_per_task": 60, "source": "synthetic", "classes": 12, "batch_size": 2},
+    ],
+    "RandomLabelMNIST": [{"tasks": 20, "images_per_task": 60, "epochs": 3, "batch_size": 4, "source": "synthetic"}],
+    "RandomLabelImages": [
+        {"tasks": 20, "images_per_task": 60, "epochs": 3, "batch_size": 4, "source": "synthetic", "new_images": True},
     ],
     "ContinualImageNet": [
         {"tasks": 20, "train_images": 6, "test_images": 3, "batch_size": 4, "epochs": 8, "source": "synthetic"},

@@ -9,18 +9,34 @@ from neoteny.problems.imagenet.continual import ContinualImageNet
 from neoteny.problems.mnist.permuted import PermutedMNIST
 from neoteny.problems.problem import Plan, Problem, Stream, World, Worlds
 from neoteny.problems.regression import SlowlyChangingRegression
+from neoteny.problems.relabelled.label_permuted import LabelPermutedImages, LabelPermutedMNIST
+from neoteny.problems.relabelled.random_label import RandomLabelImages, RandomLabelMNIST
 
 PROBLEMS: dict[str, type[Problem]] = {
-    kind.__name__: kind for kind in (ContinualImageNet, PermutedMNIST, SlipperyAnt, SlowlyChangingRegression)
+    kind.__name__: kind
+    for kind in (
+        ContinualImageNet,
+        LabelPermutedImages,
+        LabelPermutedMNIST,
+        PermutedMNIST,
+        RandomLabelImages,
+        RandomLabelMNIST,
+        SlipperyAnt,
+        SlowlyChangingRegression,
+    )
 }
 """Every problem, by name."""
 
 __all__ = [
     "PROBLEMS",
     "ContinualImageNet",
+    "LabelPermutedImages",
+    "LabelPermutedMNIST",
     "PermutedMNIST",
     "Plan",
     "Problem",
+    "RandomLabelImages",
+    "RandomLabelMNIST",
     "SlipperyAnt",
     "SlowlyChangingRegression",
     "Stream",

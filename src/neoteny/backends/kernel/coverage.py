@@ -18,9 +18,17 @@ from neoteny.backends.kernel.dense.terms import dense_options_of
 from neoteny.backends.kernel.options import options_of
 from neoteny.methods.method import Method
 from neoteny.nets import MLP
-from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
+from neoteny.problems import (
+    LabelPermutedImages,
+    LabelPermutedMNIST,
+    PermutedMNIST,
+    RandomLabelImages,
+    RandomLabelMNIST,
+    SlowlyChangingRegression,
+)
 from neoteny.problems.problem import Problem
 
+_OF_IMAGES = (LabelPermutedImages, LabelPermutedMNIST, PermutedMNIST, RandomLabelImages, RandomLabelMNIST)
 _MOST_RANDOM_BITS = 10  # of slowly-changing regression: up to here a plan holds a table of all inputs
 
 
@@ -44,7 +52,7 @@ def why_not_covered(
         >>> why_not_covered(PermutedMNIST(), MLP, {"hidden": (100,)}, (SGD(0.01), L2Init(1e-4)), "cuda")
         'not covered on CUDA: a pull to initial weights is not covered'
     """
-    if type(problem) not in (PermutedMNIST, SlowlyChangingRegression):
+    if type(problem) not in (*_OF_IMAGES, SlowlyChangingRegression):
         return f"the plans of {type(problem).__name__} are not covered"
     if isinstance(problem, SlowlyChangingRegression) and problem.bits - problem.slow_bits > _MOST_RANDOM_BITS:
         return f"more than {_MOST_RANDOM_BITS} random bits"
@@ -74,7 +82,7 @@ def why_not_sparse(module: nn.Module, methods: Sequence[Method], loss: str, batc
 
 def batch_of(problem: Problem) -> int:
     """Examples per update."""
-    return problem.batch_size if isinstance(problem, PermutedMNIST) else 1
+    return problem.batch_size if isinstance(problem, _OF_IMAGES) else 1
 
 
 @functools.lru_cache(maxsize=256)

@@ -27,7 +27,7 @@ class Dataset:
 
     Args:
         name: also the name of its folder.
-        kind: "digits" (idx files) or "classes" (a source of classes).
+        kind: "digits" (idx files), "characters" (idx files of more classes) or "classes" (a source of classes).
         about: a short description.
         terms: under which it may be used.
         files: with published checksums.
@@ -112,6 +112,41 @@ DATASETS: dict[str, Dataset] = {
                 "download the 32x32 training data of the downsampled ImageNet, and place train_data_batch_1 to "
                 "train_data_batch_10 (or the .npz files) into a folder imagenet32 in $NEOTENY_DATA or in the cache "
                 "folder."
+            ),
+        ),
+        Dataset(
+            name="cifar10",
+            kind="classes",
+            about="50,000 images of 32 by 32, 10 classes",
+            terms="free to use with the citation its page asks for",
+            unchecked=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+            obtain=(
+                "Download the binary version from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it, and place "
+                "data_batch_1.bin to data_batch_5.bin into a folder cifar10 in $NEOTENY_DATA or in the cache folder."
+            ),
+        ),
+        Dataset(
+            name="cifar100",
+            kind="classes",
+            about="50,000 images of 32 by 32, 100 classes",
+            terms="free to use with the citation its page asks for",
+            unchecked=("train.bin",),
+            obtain=(
+                "Download the binary version from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it, and place "
+                "train.bin into a folder cifar100 in $NEOTENY_DATA or in the cache folder."
+            ),
+        ),
+        Dataset(
+            name="emnist_balanced",
+            kind="characters",
+            about="112,800 handwritten digits and letters of 28 by 28, 47 classes",
+            terms="public domain",
+            unchecked=("emnist-balanced-train-images-idx3-ubyte.gz", "emnist-balanced-train-labels-idx1-ubyte.gz"),
+            obtain=(
+                "Download EMNIST in its binary format from https://www.nist.gov/itl/products-and-services/emnist-dataset,"
+                " unpack it, and place emnist-balanced-train-images-idx3-ubyte.gz and "
+                "emnist-balanced-train-labels-idx1-ubyte.gz into a folder emnist_balanced in $NEOTENY_DATA or in the "
+                "cache folder."
             ),
         ),
     )
@@ -231,7 +266,7 @@ def _fault_in(folder: Path, dataset: Dataset) -> str | None:
         if (fault := fault_of(folder / file.name, file)) is not None:
             return fault
     for name in dataset.unchecked:
-        if not (folder / name).is_file() and not (folder / f"{name}.npz").is_file():
+        if not any((folder / each).is_file() for each in (name, f"{name}.npz", name.removesuffix(".gz"))):
             return f"{folder / name} is missing."
     if dataset.digest is None:
         return None

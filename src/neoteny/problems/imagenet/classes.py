@@ -1,9 +1,10 @@
 """Sources of classes for Continual ImageNet: names, and for each name its images of 32 by 32.
 
-A folder of classes is one of four kinds, recognised by what is in it:
+A folder of classes is one of five kinds, recognised by what is in it:
 
 - sheets: `classes.tsv` and one `<wnid>.webp` per class, 25 columns of tiles of 32 by 32, read row by row;
 - batches: the public downsampled ImageNet, `train_data_batch_1`, ... as pickles or .npz (see `batches.py`);
+- CIFAR: the binary version of CIFAR-10 or CIFAR-100, `data_batch_1.bin`, ... or `train.bin` (see `cifar.py`);
 - arrays: one `<class>.npy` per class, uint8 (images, 32, 32, 3);
 - folders: one folder per class, with images of any size, each cropped to its central square and reduced to 32 by 32 by
   the mean over the area of each new pixel.
@@ -24,6 +25,7 @@ from neoteny.problems.data import synthetic
 from neoteny.problems.data.datasets import DATASETS, find
 from neoteny.problems.data.files import DataError, fingerprint
 from neoteny.problems.imagenet.batches import Batches, batch_files
+from neoteny.problems.imagenet.cifar import Cifar, cifar_files
 
 SIDE = 32
 SHEET_COLUMNS = 25
@@ -81,6 +83,8 @@ def _recognise(folder: Path) -> ClassSource:
         return Sheets(folder)
     if files := batch_files(folder):
         return Batches(files)
+    if files := cifar_files(folder):
+        return Cifar(files)
     if any(folder.glob("*.npy")):
         return Arrays(folder)
     folders = Folders(folder)
@@ -88,7 +92,8 @@ def _recognise(folder: Path) -> ClassSource:
         return folders
     raise DataError(
         f"{folder} holds no classes. Expected classes.tsv with sheets <wnid>.webp, or train_data_batch_1 and so on, or "
-        "one <class>.npy per class, or one folder of images per class."
+        "data_batch_1.bin and so on or train.bin of CIFAR, or one <class>.npy per class, or one folder of images per "
+        "class."
     )
 
 

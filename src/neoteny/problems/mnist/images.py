@@ -1,6 +1,7 @@
-"""The images of permuted MNIST: MNIST itself, generated ones, or a folder of idx files; one copy per process.
+"""Images of 28 by 28: MNIST, EMNIST, generated ones, or a folder of idx files; one copy per process.
 
-Before this: `data/datasets.py` finds and checks files, `data/synthetic.py` generates images; after it: `permuted.py`.
+Before this: `data/datasets.py` finds and checks files, `data/synthetic.py` generates images; after it: `permuted.py`
+and the problems of `relabelled/`.
 """
 
 from __future__ import annotations
@@ -9,51 +10,40 @@ import functools
 import gzip
 import math
 import zlib
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neoteny.problems.data import synthetic
 from neoteny.problems.data.datasets import DATASETS, find
 from neoteny.problems.data.files import DataError, checksum
+from neoteny.problems.data.labelled import LabelledImages
 
 IMAGES = "train-images-idx3-ubyte"
 LABELS = "train-labels-idx1-ubyte"
 CLASSES = 10
+_PREFIXES = {"emnist_balanced": "emnist-balanced-"}  # of the names of files
 
 
-@dataclass(eq=False)
-class DigitImages:
-    """Images (N, 784) and labels (N,), uint8; `on` keeps one copy for each device that asked."""
+def open_digits(source: str, data: Path | str | None = None, classes: int | None = CLASSES) -> LabelledImages:
+    """The images of a source: the name of a dataset, "synthetic", or the path of a folder of idx files.
 
-    images: Tensor
-    labels: Tensor
-    fingerprint: str
-    _copies: dict[torch.device, DigitImages] = field(default_factory=dict, repr=False)
+    A named dataset must be the published one, where checksums of it are published; a folder is taken as it is. Images
+    are used as the files hold them; those of EMNIST lie on their sides.
 
-    def on(self, device: torch.device) -> DigitImages:
-        """The same images on a device."""
-        if device == self.images.device:
-            return self
-        if device not in self._copies:
-            self._copies[device] = DigitImages(self.images.to(device), self.labels.to(device), self.fingerprint)
-        return self._copies[device]
-
-
-def open_digits(source: str, data: Path | str | None = None) -> DigitImages:
-    """The images of a source: "mnist", "synthetic", or the path of a folder of idx files.
-
-    A named dataset must be the published one; a folder is taken as it is.
+    Args:
+        source: "mnist", "synthetic", a path, or with `classes=None` also "emnist_balanced".
+        data: where to look first.
+        classes: labels must be below this; None: any labels.
 
     Raises:
         DataError: data is missing or corrupt.
     """
     if source == "synthetic":
         return _generated()
-    named = [name for name, dataset in DATASETS.items() if dataset.kind == "digits"]
+    kinds = ("digits", "characters") if classes is None else ("digits",)
+    named = [name for name, dataset in DATASETS.items() if dataset.kind in kinds]
     if source in named:
         folder, remedy = find(source, data), DATASETS[source].remedy
     else:
@@ -66,9 +56,10 @@ def open_digits(source: str, data: Path | str | None = None) -> DigitImages:
                 f"source must be {', '.join(repr(name) for name in (*named, 'synthetic'))} or the path of a folder "
                 f"with {IMAGES} and {LABELS}; got {source!r}, which is not a folder."
             )
-    paths = [_present(folder, name, remedy) for name in (IMAGES, LABELS)]
+    prefix = _PREFIXES.get(source, "")
+    images, labels = (_present(folder, prefix + name, remedy) for name in (IMAGES, LABELS))
     try:
-        return _read(*((path.resolve(), checksum(path)) for path in paths))
+        return _read((images.resolve(), checksum(images)), (labels.resolve(), checksum(labels)), classes)
     except DataError as fault:
         raise DataError(f"{fault} {remedy}") from fault
 
@@ -107,21 +98,21 @@ def _present(folder: Path, name: str, remedy: str) -> Path:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(images: tuple[Path, str], labels: tuple[Path, str]) -> DigitImages:
+def _read(images: tuple[Path, str], labels: tuple[Path, str], classes: int | None) -> LabelledImages:
     """Images and labels from files with these checksums."""
     pixels, answers = read_idx(images[0]), read_idx(labels[0])
     if pixels.ndim != 3 or pixels.shape[1:] != (28, 28) or not len(pixels):
         raise DataError(f"{images[0]}: expected images of shape (N, 28, 28); found {pixels.shape}.")
     if answers.shape != pixels.shape[:1]:
         raise DataError(f"{labels[0]}: expected {len(pixels):,} labels, one for each image; found {answers.shape}.")
-    if answers.max() >= CLASSES:
-        raise DataError(f"{labels[0]}: expected labels from 0 to {CLASSES - 1}; found {answers.max()}.")
-    return DigitImages(
+    if classes is not None and answers.max() >= classes:
+        raise DataError(f"{labels[0]}: expected labels from 0 to {classes - 1}; found {answers.max()}.")
+    return LabelledImages(
         torch.tensor(pixels.reshape(-1, 784)), torch.tensor(answers), f"{images[1][:16]}-{labels[1][:16]}"
     )
 
 
 @functools.cache
-def _generated() -> DigitImages:
+def _generated() -> LabelledImages:
     images, labels = synthetic.digits()
-    return DigitImages(torch.tensor(images), torch.tensor(labels), synthetic.FINGERPRINT)
+    return LabelledImages(torch.tensor(images), torch.tensor(labels), synthetic.FINGERPRINT)

@@ -12,8 +12,17 @@ from neoteny.problems import ContinualImageNet
 from neoteny.problems.data.datasets import DataError
 from neoteny.problems.data.synthetic import Textures
 from neoteny.problems.imagenet.batches import Batches
+from neoteny.problems.imagenet.cifar import Cifar
 from neoteny.problems.imagenet.classes import Arrays, Cached, ClassSource, Folders, Sheets, open_source
-from support.class_folders import COUNT, Trap, make_batches, make_npz_batches, some_images
+from support.class_folders import (
+    COUNT,
+    Trap,
+    make_batches,
+    make_cifar10,
+    make_cifar100,
+    make_npz_batches,
+    some_images,
+)
 from support.shared_data import SHARED
 
 
@@ -61,6 +70,8 @@ KINDS = {
     "folders": (make_folders, Folders),
     "batches": (make_batches, Batches),
     "npz batches": (make_npz_batches, Batches),
+    "cifar10": (make_cifar10, Cifar),
+    "cifar100": (make_cifar100, Cifar),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -128,7 +139,7 @@ def test_nothing_that_looks_like_classes_says_what_was_expected(tmp_path: Path) 
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(DataError, match=r"holds no classes. Expected classes.tsv .* or train_data_batch_1 .*\.npy"):
         open_source(str(tmp_path))
-    with pytest.raises(ValueError, match=r"'imagenet200_32', 'imagenet32', 'synthetic' or the path .*got 'imagenet'"):
+    with pytest.raises(ValueError, match=r"'imagenet200_32', 'imagenet32', .*'synthetic' or the path .*got 'imagenet'"):
         open_source("imagenet")
     with pytest.raises(DataError, match=r"imagenet32 is missing.*register"):
         open_source("imagenet32")

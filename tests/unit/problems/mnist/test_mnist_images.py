@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neoteny.problems import PermutedMNIST
+from neoteny.problems import LabelPermutedMNIST, PermutedMNIST
 from neoteny.problems.data.datasets import DataError
 from neoteny.problems.mnist.images import open_digits, read_idx
 
@@ -98,3 +98,24 @@ def test_a_source_that_is_neither_a_name_nor_a_folder_is_refused(tmp_path: Path)
         PermutedMNIST(source="minst").open()
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte is missing. Place"):
         PermutedMNIST(source=str(tmp_path)).open()
+
+
+def test_emnist_is_found_by_name_with_its_own_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEOTENY_DATA", str(tmp_path))
+    folder = tmp_path / "emnist_balanced"
+    images, _ = write_digits(folder)
+    with pytest.raises(DataError, match=r"emnist-balanced-train-images-idx3-ubyte.gz is missing. Download EMNIST"):
+        LabelPermutedMNIST(source="emnist_balanced", classes=47).open()
+    labels = np.arange(300) % 47
+    (folder / "train-images-idx3-ubyte.gz").rename(folder / "emnist-balanced-train-images-idx3-ubyte.gz")
+    (folder / "emnist-balanced-train-labels-idx1-ubyte").write_bytes(idx(labels))
+    stream = LabelPermutedMNIST(tasks=2, examples_per_task=300, source="emnist_balanced", classes=47).open()
+    assert np.array_equal(stream.data.images.numpy(), images.reshape(300, 784))
+    assert np.array_equal(stream.data.labels.numpy(), labels)
+    with pytest.raises(ValueError, match=r"has 47 classes; got classes=10. Set classes=47"):
+        LabelPermutedMNIST(source="emnist_balanced").open()
+    with pytest.raises(ValueError, match=r"source must be 'mnist', 'synthetic' or .*got 'emnist_balanced'"):
+        PermutedMNIST(source="emnist_balanced").open()
+    (folder / "emnist-balanced-train-labels-idx1-ubyte").write_bytes(idx(labels)[:-1])
+    with pytest.raises(DataError, match=r"labels-idx1-ubyte is corrupt: .*Download EMNIST"):
+        LabelPermutedMNIST(source="emnist_balanced", classes=47).open()

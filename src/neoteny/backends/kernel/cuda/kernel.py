@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neoteny.backends.kernel.cuda.plan import Device, Plan, Team
 from neoteny.backends.kernel.cuda.source import source
-from neoteny.backends.kernel.examples import Examples, Table
+from neoteny.backends.kernel.examples import Examples
 from neoteny.backends.kernel.options import FOLD, Numbers, Options
 from neoteny.backends.kernel.pack import Packed
 
@@ -59,7 +59,7 @@ class CudaKernel:
         outside = 0 if plan.workspace_inside else runs * plan.team.blocks * plan.workspace.size
         self._workspace = torch.zeros(max(16, outside), dtype=torch.uint8, device=device)
         self._stream = torch.cuda.Stream(device)
-        self._table: tuple[Table | None, list[Tensor]] = (None, [])
+        self._table: list[tuple[np.ndarray, Tensor]] = []
         self._task: tuple[Examples | None, list[Tensor]] = (None, [])
 
     def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,15 +110,15 @@ class CudaKernel:
     def _uploaded(self, examples: Examples) -> tuple[list[Tensor], list[Tensor]]:
         """The inputs and the task on the device; copied when they change."""
         table = examples.table
-        if self._table[0] is not table:
-            arrays = (table.start, table.feature, table.level, table.values, table.target)
-            self._table = (table, [self._upload(array) for array in arrays])
+        arrays = (table.start, table.feature, table.level, table.values, table.target)
+        kept = {id(array): tensor for array, tensor in self._table}  # tasks share what is large
+        self._table = [(array, kept[id(array)] if id(array) in kept else self._upload(array)) for array in arrays]
         if self._task[0] is not examples:
             self._task = (
                 examples,
                 [self._upload(array) for array in (examples.order, examples.place, examples.stream)],
             )
-        return self._table[1], self._task[1]
+        return [tensor for _, tensor in self._table], self._task[1]
 
     def _upload(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)

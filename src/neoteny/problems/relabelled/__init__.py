@@ -1,0 +1,1 @@
+"""Problems in which the labels of images change: label-permuted and random-label images."""

@@ -52,7 +52,10 @@ VARIANTS = (
     *("scr-variants", "imagenet-stand-in"),
 )
 """Experiments of our own: the paper's with other sizes or settings."""
-FIELD = ("field-permuted-mnist", "field-regression", "field-l2-init-mnist")
+FIELD = (
+    *("field-permuted-mnist", "field-regression", "field-input-permuted-mnist", "field-label-permuted-mnist"),
+    *("field-l2-init-mnist", "field-random-label-mnist"),
+)
 """Every method on one problem after another."""
 GROUPS = {"field": FIELD}
 """Names that stand for several experiments: `neoteny run field` runs one after the other."""

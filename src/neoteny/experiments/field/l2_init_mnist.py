@@ -33,8 +33,8 @@ def make_bench(scale: str) -> Bench:
         problem=pick(
             scale,
             smoke=PermutedMNIST(tasks=3, examples_per_task=64, source="synthetic", batch_size=16),
-            laptop=PermutedMNIST(tasks=40, examples_per_task=3200, batch_size=16),
-            paper=PermutedMNIST(tasks=500, examples_per_task=10_000, batch_size=16),
+            laptop=PermutedMNIST(tasks=40, examples_per_task=3200, batch_size=16, images_per_run=10_000),
+            paper=PermutedMNIST(tasks=500, examples_per_task=10_000, batch_size=16, images_per_run=10_000),
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(100, 100), paper=(100, 100)),
         base="Adam",

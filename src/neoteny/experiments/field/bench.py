@@ -7,10 +7,12 @@ seeds, which no choice has seen (`Selection`). From `recipes`, the table of meth
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from neoteny.experiments import module_of
 from neoteny.experiments.scales import assume, pick
 from neoteny.methods.method import Method
 from neoteny.nets import MLP
@@ -145,6 +147,11 @@ def make_sweep(scale: str, bench: Bench, chosen: Sequence[Assumption] = ()) -> S
         selection=Selection(judging_runs(scale), by=("method", "role")),
         chosen=(*PROTOCOL, *chosen),
     )
+
+
+def load_bench(name: str, scale: str) -> Bench:
+    """The bench of a named experiment of the field."""
+    return importlib.import_module(module_of(name)).make_bench(scale)
 
 
 def tuning_runs(scale: str) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
 from neoteny.experiments import module_of
 from neoteny.experiments.scales import assume, pick
 from neoteny.methods.method import Method
@@ -33,22 +35,26 @@ class Bench:
 
     Attributes:
         problem: the stream of tasks.
-        hidden: units of each hidden layer.
+        hidden: units of each hidden layer of an MLP.
         base: "SGD" or "Adam": the optimizer of methods that are none.
         step_sizes: four for each of "SGD", "Adam" and "Muon"; the first is the usual one on this problem.
         published: by method, what its authors, or others who ran it on this problem, use here: "step_size", the number
             that the search varies, and options that stay.
         options: of all networks.
+        build: the class of all networks. Methods that are options of an MLP are left out with another class.
+        seeds: tuning and judging seeds instead of the usual numbers.
         updates_per_silence: what SNR presumes of a unit before it knows better, in updates.
     """
 
     problem: Problem
-    hidden: tuple[int, ...]
     base: str
     step_sizes: Mapping[str, tuple[float, ...]]
     published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     updates_per_silence: int = 100
+    hidden: tuple[int, ...] = ()
+    build: type[nn.Module] = MLP
+    seeds: tuple[int, int] | None = None
 
     @property
     def steps(self) -> int:
@@ -106,14 +112,17 @@ def make_settings(name: str, recipe: Recipe, bench: Bench) -> Iterator[Setting]:
     values: Sequence[float | None] = (None,)
     if recipe.column:
         values = _first(known.pop(recipe.column, None), recipe.values)[:2]
+    options = {**bench.options, **recipe.options}
+    if bench.build is MLP:
+        paired = options.get("activation") == "fourier"  # features come in pairs
+        options["hidden"] = tuple(width + width % 2 for width in bench.hidden) if paired else bench.hidden
     for number in range(BUDGET):
         step_size, value = step_sizes[number // len(values)], values[number % len(values)]
         methods = recipe.build(bench, step_size, value, **known)
         details: dict[str, float | str] = {"role": SEARCHED if number else PUBLISHED, "step_size": step_size}
         if value is not None:
             details[recipe.column] = value
-        net = network(MLP, hidden=bench.hidden, **{**bench.options, **recipe.options})
-        yield Setting(name, net, methods, details)
+        yield Setting(name, network(bench.build, **options), methods, details)
 
 
 def _first(published: float | None, values: Sequence[float]) -> tuple[float, ...]:
@@ -138,13 +147,15 @@ def make_sweep(scale: str, bench: Bench, chosen: Sequence[Assumption] = ()) -> S
         if (scale != "smoke" or name in SMOKE)
         and (scale == "paper" or not recipe.costly)
         and (bench.problem.tells_task or not recipe.needs_tasks)
+        and (bench.build is MLP or not recipe.options)
         for setting in make_settings(name, recipe, bench)
     ]
+    tuning, judging = bench.seeds or (tuning_runs(scale), judging_runs(scale))
     return Sweep(
         problem=bench.problem,
         settings=tuple(settings),
-        runs=tuning_runs(scale),
-        selection=Selection(judging_runs(scale), by=("method", "role")),
+        runs=tuning,
+        selection=Selection(judging, by=("method", "role")),
         chosen=(*PROTOCOL, *chosen),
     )
 

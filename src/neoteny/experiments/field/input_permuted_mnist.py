@@ -35,10 +35,10 @@ def make_bench(scale: str) -> Bench:
         problem=pick(
             scale,
             smoke=PermutedMNIST(3, 20, source="synthetic", pixels="centred", continue_passes=True),
-            laptop=PermutedMNIST(40, 500, pixels="centred", continue_passes=True),
+            laptop=PermutedMNIST(40, 400, pixels="centred", continue_passes=True),
             paper=PermutedMNIST(200, 5_000, pixels="centred", continue_passes=True),
         ),
-        hidden=pick(scale, smoke=(8, 8), laptop=(60, 30), paper=(300, 150)),
+        hidden=pick(scale, smoke=(8, 8), laptop=(40, 20), paper=(300, 150)),
         base="SGD",
         step_sizes={
             "SGD": (0.001, 0.01, 0.003, 0.03),
@@ -61,7 +61,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
 
 
 SMALLER = assume("""
-- size at the laptop scale | 40 tasks of 500 images and 60 and 30 units, instead of 200 of 5,000 and 300 and 150 | half
+- size at the laptop scale | 40 tasks of 400 images and 40 and 20 units, instead of 200 of 5,000 and 300 and 150 | half
   of the methods have no compiled kernel; this is what they can do within half an hour
 """)
 claims = ()

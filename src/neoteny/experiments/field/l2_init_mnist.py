@@ -33,7 +33,7 @@ def make_bench(scale: str) -> Bench:
         problem=pick(
             scale,
             smoke=PermutedMNIST(tasks=3, examples_per_task=64, source="synthetic", batch_size=16),
-            laptop=PermutedMNIST(tasks=40, examples_per_task=3200, batch_size=16, images_per_run=10_000),
+            laptop=PermutedMNIST(tasks=40, examples_per_task=2400, batch_size=16, images_per_run=10_000),
             paper=PermutedMNIST(tasks=500, examples_per_task=10_000, batch_size=16, images_per_run=10_000),
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(100, 100), paper=(100, 100)),
@@ -59,7 +59,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
 
 
 SMALLER = assume("""
-- size at the laptop scale | 40 tasks of 200 updates instead of 500 of 625 | half of the methods have no compiled
+- size at the laptop scale | 40 tasks of 150 updates instead of 500 of 625 | half of the methods have no compiled
   kernel; this is what they can do within half an hour
 """)
 claims = ()

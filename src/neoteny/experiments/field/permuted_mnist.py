@@ -45,7 +45,7 @@ def make_bench(scale: str) -> Bench:
         problem=pick(
             scale,
             smoke=PermutedMNIST(tasks=3, examples_per_task=20, source="synthetic"),
-            laptop=PermutedMNIST(tasks=60, examples_per_task=500),
+            laptop=PermutedMNIST(tasks=50, examples_per_task=500),
             paper=PermutedMNIST(tasks=800, examples_per_task=60_000),
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(20, 20, 20), paper=(2000, 2000, 2000)),
@@ -66,7 +66,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
 
 
 SMALLER = assume("""
-- size at the laptop scale | 60 tasks of 500 images, three layers of 20 units, instead of 800 tasks of 60,000 images and
+- size at the laptop scale | 50 tasks of 500 images, three layers of 20 units, instead of 800 tasks of 60,000 images and
   2,000 units | half of the methods have no compiled kernel; this is what they can do within half an hour
 """)
 claims = ()

@@ -30,7 +30,7 @@ def make_bench(scale: str) -> Bench:
         problem=pick(
             scale,
             smoke=RandomLabelMNIST(tasks=3, images_per_task=32, epochs=2, source="synthetic"),
-            laptop=RandomLabelMNIST(tasks=40, images_per_task=160, epochs=20),
+            laptop=RandomLabelMNIST(tasks=40, images_per_task=160, epochs=15),
             paper=RandomLabelMNIST(),
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(100, 100), paper=(100, 100)),
@@ -56,7 +56,7 @@ def figure(frame: pd.DataFrame) -> list[Chart]:
 
 
 SMALLER = assume("""
-- size at the laptop scale | 40 tasks of 200 updates on 160 images, instead of 50 of 30,000 on 1,200 | half of the
+- size at the laptop scale | 40 tasks of 150 updates on 160 images, instead of 50 of 30,000 on 1,200 | half of the
   methods have no compiled kernel; this is what they can do within half an hour
 """)
 claims = ()

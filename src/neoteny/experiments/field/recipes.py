@@ -80,7 +80,7 @@ def _alone(bench: Bench, step_size: float, value: float | None) -> tuple[Method,
 
 
 def _c_chain(bench: Bench, beta: float) -> Method:
-    kind = "cross_entropy" if bench.problem.loss == "cross_entropy" else "mse"
+    kind = "cross_entropy" if "cross_entropy" in bench.problem.loss else "mse"
     return CChain(1.0, beta, kind, window=1000, warmup=100)
 
 
@@ -101,7 +101,7 @@ RECIPES: dict[str, Recipe] = {
         optimizer="Adam",
     ),
     "Adam-Rel": Recipe(
-        lambda bench, step_size, _: (Adam(step_size), AdamRel(period=bench.steps)),
+        lambda bench, step_size, _: (Adam(step_size), AdamRel(bench.boundary["period"])),
         optimizer="Adam",
         source="the authors' rule, from memory",
     ),

@@ -21,8 +21,12 @@ _SOURCE = Path(experiments.__file__).parents[2]
 
 
 def list_experiments() -> dict[str, Lines]:
-    """The experiments with their titles: those of the paper, and our own."""
-    groups = {"paper's experiment": experiments.NAMES, "our own experiment": experiments.VARIANTS}
+    """The experiments with their titles: those of the paper, our own, and those of the field."""
+    groups = {
+        "paper's experiment": experiments.NAMES,
+        "our own experiment": experiments.VARIANTS,
+        "all methods": experiments.FIELD,
+    }
     return {
         group: [(name, _first_line(_parse(experiments.module_of(name))).rstrip(".")) for name in names]
         for group, names in groups.items()

@@ -69,7 +69,7 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
     if options.track is not None:
         find_tracker(options.track)
     experiment = _load(options, orders)
-    if experiment.code is not None and experiment.name in (*experiments.NAMES, *experiments.VARIANTS):
+    if experiment.code is not None and experiment.name in experiments.EVERY:
         raise experiments.ExperimentError(
             f"{experiment.path} would be called {experiment.name}, as an experiment of the package is; rename the file."
         )

@@ -15,6 +15,7 @@ import torch
 
 from neoteny.cli.parser import RunOptions
 from neoteny.cli.prepare import Prepared, prepare
+from neoteny.experiments import GROUPS
 from neoteny.report.analysis import save_analysis
 from neoteny.suite.identity import run_ids, setting_digest, setting_digests
 from neoteny.suite.processes import stop_with_parent
@@ -43,8 +44,24 @@ STOPPED = 130
 
 
 def command_run(**options: Any) -> int:
-    """Run an experiment to its end, or until it is stopped."""
-    return Launch.of(prepare(RunOptions(**options))).run()
+    """Run an experiment to its end, or until it is stopped; of a group one after the other, each in its own folder."""
+    asked = RunOptions(**options)
+    if asked.experiment in GROUPS:
+        return _run_group(asked)
+    return Launch.of(prepare(asked)).run()
+
+
+def _run_group(asked: RunOptions) -> int:
+    """Run every experiment of a group, in folders below --out; returns the first exit status that is not 0."""
+    out = asked.out or Path("results") / f"{asked.experiment}-{asked.scale}"
+    failed = 0
+    for name in GROUPS[asked.experiment]:
+        where = f"{out.rstrip('/')}/{name}" if isinstance(out, str) else out / name
+        status = Launch.of(prepare(dataclasses.replace(asked, experiment=name, out=where))).run()
+        if status == STOPPED:
+            return status
+        failed = failed or status
+    return failed
 
 
 def command_work(options: str, threads: int) -> int:

@@ -30,12 +30,18 @@ def command_list() -> int:
 
 
 def command_status(folder: Path, follow: bool) -> int:
-    """Print how far a results folder is, once or until it is finished."""
+    """Print how far a results folder is, once or until it is finished; or each of those below it, once."""
     from neoteny.cli.trust import command_to_continue
     from neoteny.suite.progress import status_text
     from neoteny.suite.schedulers.queue import describe_queue
     from neoteny.suite.store.folder import ResultsFolder
 
+    below = [] if (folder / "experiment.json").exists() else sorted(folder.glob("*/experiment.json"))
+    if below and not follow:  # of `neoteny run field`
+        for path in below:
+            say(f"{path.parent}:")
+            command_status(path.parent, follow)
+        return 0
     results = ResultsFolder.open(folder)
     if follow:
         from neoteny.suite.follow import follow as show_again_and_again

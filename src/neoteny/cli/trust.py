@@ -11,7 +11,7 @@ import dataclasses
 from pathlib import Path
 
 from neoteny.cli.parser import SCALES, RunOptions
-from neoteny.experiments import NAMES, VARIANTS, Experiment, UserCode, load, load_file
+from neoteny.experiments import EVERY, Experiment, UserCode, load, load_file
 from neoteny.suite.store.errors import Damaged, StoreError
 from neoteny.suite.store.folder import EXPERIMENT_DIGEST, ResultsFolder
 
@@ -53,7 +53,7 @@ def find_experiment(results: ResultsFolder, file: Path | None = None, trust: boo
 
 def is_ours(results: ResultsFolder) -> bool:
     """Whether a folder is of an experiment of the package: by its name, which no user's file may have."""
-    return results.about["experiment"] in (*NAMES, *VARIANTS)
+    return results.about["experiment"] in EVERY
 
 
 def _check_digest(results: ResultsFolder, code: UserCode) -> None:

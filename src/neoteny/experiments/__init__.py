@@ -1,6 +1,7 @@
 """Experiments, one file each: `sweep(scale)`, `figure(frame)` and `claims`.
 
-`NAMES` are those of the paper, `VARIANTS` our own. A user's file works in the same way: `neoteny run my_experiment.py`.
+`NAMES` are those of the paper, `VARIANTS` our own, `FIELD` the comparison of all methods. A user's file works in the
+same way: `neoteny run my_experiment.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,19 @@ if TYPE_CHECKING:
     from neoteny.report.claim import Claim, Unchecked, Verdict
     from neoteny.suite.sweep import Sweep
 
-__all__ = ["NAMES", "VARIANTS", "Experiment", "ExperimentError", "UserCode", "load", "load_file", "module_of"]
+__all__ = [
+    "EVERY",
+    "FIELD",
+    "GROUPS",
+    "NAMES",
+    "VARIANTS",
+    "Experiment",
+    "ExperimentError",
+    "UserCode",
+    "load",
+    "load_file",
+    "module_of",
+]
 
 T = TypeVar("T")
 NAMES = (
@@ -39,6 +52,15 @@ VARIANTS = (
     *("scr-variants", "imagenet-stand-in"),
 )
 """Experiments of our own: the paper's with other sizes or settings."""
+FIELD = (
+    *("field-permuted-mnist", "field-regression", "field-input-permuted-mnist", "field-label-permuted-mnist"),
+    *("field-l2-init-mnist", "field-random-label-mnist"),
+)
+"""Every method on one problem after another."""
+GROUPS = {"field": FIELD}
+"""Names that stand for several experiments: `neoteny run field` runs one after the other."""
+EVERY = (*NAMES, *VARIANTS, *FIELD)
+"""All experiments of the package."""
 
 
 @dataclass(frozen=True)
@@ -168,15 +190,15 @@ def module_of(name: str) -> str:
 
 def load(name_or_path: str) -> Experiment:
     """The experiment of this name, or in this Python file."""
-    if name_or_path in (*NAMES, *VARIANTS):
+    if name_or_path in EVERY:
         return _read(importlib.import_module(module_of(name_or_path)), name_or_path)
     if name_or_path.endswith(".py"):
         return load_file(UserCode.read(Path(name_or_path)))
     from neoteny.text import nearest
 
     raise ExperimentError(
-        f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, [*NAMES, *VARIANTS])} Known are "
-        f"{', '.join((*NAMES, *VARIANTS))}; or give the path of a Python file."
+        f"Unknown experiment {name_or_path!r}.{nearest(name_or_path, [*EVERY, *GROUPS])} Known are "
+        f"{', '.join((*EVERY, *GROUPS))}; or give the path of a Python file."
     )
 
 

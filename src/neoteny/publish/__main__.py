@@ -1,8 +1,9 @@
 """From results folders to the pages and figures of `docs/`: which claims hold, at which scale, by which numbers.
 
-    python -m neoteny.publish                       write docs/claims.md, docs/figures, blocks of docs/results.md and
-                                                    docs/methods.md
+    python -m neoteny.publish                       write docs/claims.md, docs/figures, blocks of docs/results.md,
+                                                    docs/methods.md and docs/field.md
     python -m neoteny.publish --keep hundred-units  first copy results/hundred-units, as it is now, into evidence/
+    python -m neoteny.publish --field results/field-laptop   first keep what `neoteny run field` made there
 
 Run it in the root of the repository. `neoteny.publish.entries` lists the folders. What is published comes from
 `evidence/` alone; running it twice changes nothing.
@@ -23,6 +24,7 @@ from pathlib import Path
 from neoteny.cli.explain import explain
 from neoteny.publish.docs import publish
 from neoteny.publish.entries import ENTRIES, Entry
+from neoteny.publish.field import keep_field, publish_field
 from neoteny.publish.keep import LARGEST_EVIDENCE, EvidenceError, find_kept, is_whole, keep, measure, write_command
 from neoteny.publish.methods import publish_methods
 from neoteny.text import nearest
@@ -40,6 +42,12 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
         metavar="NAME",
         help="copy this folder of results/ into evidence/ first, with all its views",
     )
+    parser.add_argument(
+        "--field",
+        type=Path,
+        metavar="DIR",
+        help="first keep the results of the field in this folder, or in those below it, in evidence/field",
+    )
     parser.add_argument("--no-figures", action="store_true", help="write the pages only")
     options = parser.parse_args(arguments)
     root = root or Path.cwd()
@@ -52,7 +60,11 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
                 raise EvidenceError(f"No entry {name!r} in publish/entries.py.{nearest(name, list(known))}")
             kept = keep(root, [entry for entry in ENTRIES if entry.folder == known[name].folder])
             print(f"kept {kept.relative_to(root)}: {measure(kept):,} bytes")
-        changed = [*publish(root, figures=not options.no_figures), *publish_methods(root)]
+        if options.field is not None:
+            for path in keep_field(root, options.field):
+                print(f"kept {path.relative_to(root)}: {path.stat().st_size:,} bytes")
+        figures = not options.no_figures
+        changed = [*publish(root, figures=figures), *publish_methods(root), *publish_field(root, figures)]
     except Exception as error:
         text = str(error) if isinstance(error, EvidenceError) else explain(error)
         if text is None:

@@ -48,6 +48,11 @@ def draw(picture: Picture, charts: Sequence[Chart]) -> bytes:
     figure = draw_figure([prepare(charts[i]) for i in chosen], [looks[i] for i in chosen])
     if len(chosen) > 1:
         _shrink(figure)
+    return save(figure)
+
+
+def save(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file with few colours, the same each time."""
     drawn, written = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     image = Image.open(drawn).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)

@@ -218,7 +218,7 @@ def probe_loss(probed: Probed) -> Tensor:
 
 
 def probe_loss_fresh(probed: Probed) -> Tensor:
-    """The same of the network as it was initialised."""
+    """Mean loss of the network as it was initialised while it learns the same task."""
     return probed.fresh_loss
 
 

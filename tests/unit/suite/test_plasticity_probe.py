@@ -15,8 +15,9 @@ from neoteny.cli.catalogue import list_things
 from neoteny.methods import SGD, Adam, ContinualBackprop, HareAndTortoise, Method
 from neoteny.nets import MLP, ActorCritic, ConvNet
 from neoteny.problems import ContinualImageNet, PermutedMNIST, SlipperyAnt
-from neoteny.problems.problem import Stream
+from neoteny.problems.problem import Plan, Stream
 from neoteny.stacking.stack import Stack
+from neoteny.suite.checked_stream import CheckedStream
 from neoteny.suite.environment import open_problems
 from neoteny.suite.measures import MEASURES
 from neoteny.suite.plasticity_probe import GRADIENT_EXAMPLES, LEARNING_MEASURES
@@ -197,6 +198,27 @@ def test_a_stream_without_an_unseen_task_says_so() -> None:
     all_pairs = ContinualImageNet(tasks=780, source="synthetic", train_images=5, test_images=1, batch_size=10)
     with pytest.raises(ValueError, match=r"all 780 pairs .* none is left that a run does not see; choose fewer tasks"):
         all_pairs.open().unseen([0])
+
+
+class Own(Stream):
+    """A user's stream."""
+
+    def __init__(self, unseen: Any) -> None:
+        self.given = unseen
+
+    def plan(self, seeds: Sequence[int], task: int) -> Plan:
+        return PROBLEM.open().plan(seeds, task)
+
+    def unseen(self, seeds: Sequence[int]) -> Plan:
+        return self.given
+
+
+def test_the_unseen_task_of_a_users_problem_is_looked_at() -> None:
+    with pytest.raises(ValueError, match=r"Own\.unseen must return a Plan whose steps .* got str"):
+        CheckedStream(PROBLEM, Own("a plan")).unseen([0])
+    plan = CheckedStream(PROBLEM, Own(PROBLEM.open().plan([0, 1], 0))).unseen([0])
+    with pytest.raises(ValueError, match=r"inputs of shape \(1, 1, batch, 22\) on cpu; got \(1, 2, 1, 22\)"):
+        plan.batches(0, 1, CPU)
 
 
 # Descriptions

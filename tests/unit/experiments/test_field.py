@@ -21,11 +21,13 @@ from neoteny.experiments.field.bench import (
     SMOKE,
     Recipe,
     judging_runs,
+    load_bench,
     make_settings,
     tuning_runs,
 )
 from neoteny.experiments.field.recipes import COSTS, RECIPES
 from neoteny.methods.remedies import REMEDIES
+from neoteny.nets import MLP
 from neoteny.report.field import split_seeds
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import SCALES, Setting
@@ -41,9 +43,10 @@ def by_method(settings: tuple[Setting, ...]) -> dict[str, list[Setting]]:
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", FIELD)
 def test_every_method_has_four_settings_of_which_the_first_is_published(name: str, scale: str) -> None:
-    sweep = load(name).make_sweep(scale)
+    sweep, bench = load(name).make_sweep(scale), load_bench(name, scale)
     found = by_method(sweep.settings)
-    assert len(found) >= (len(SMOKE) if scale == "smoke" else 40)
+    least = len([each for each in SMOKE if bench.build is MLP or not RECIPES[each].options])
+    assert len(found) >= (least if scale == "smoke" else 40 if bench.build is MLP else 30)
     assert {"SGD", "Adam", "From scratch"} <= set(found)
     for settings in found.values():
         assert [setting.details["role"] for setting in settings] == [PUBLISHED] + [SEARCHED] * (BUDGET - 1)
@@ -51,7 +54,7 @@ def test_every_method_has_four_settings_of_which_the_first_is_published(name: st
         assert len(pairs) == BUDGET
     assert sweep.selection is not None
     assert sweep.selection.by == ("method", "role")
-    assert (sweep.runs, sweep.selection.more_runs) == (tuning_runs(scale), judging_runs(scale))
+    assert (sweep.runs, sweep.selection.more_runs) == (bench.seeds or (tuning_runs(scale), judging_runs(scale)))
 
 
 @pytest.mark.parametrize("name", FIELD)

@@ -131,7 +131,7 @@ def test_two_processes_share_a_folder(tmp_path: Path, zygote: Zygote, uninterrup
 
 
 def test_workers_stop_when_their_parent_is_killed(tmp_path: Path, zygote: Zygote) -> None:
-    experiment = write_experiment(tmp_path / "workers.py", tasks=60, examples=25)
+    experiment = write_experiment(tmp_path / "workers.py", tasks=30, examples=25)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     log = tmp_path / "log.txt"
     assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +21,12 @@ def pytest_sessionstart() -> None:
     dtype = number_types.get(os.environ.get("PYTEST_XDIST_WORKER", ""))
     if dtype is not None:
         compile_kernels(dtype)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look at thousands of collected tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +50,15 @@ def denormal_numbers() -> Iterator[None]:
     """Runs take tiny numbers as zero, which is a setting of the thread; the next test starts without it."""
     yield
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture(autouse=True)
+def compiled_code() -> Iterator[None]:
+    """Code that torch.compile has made is forgotten: while there is any, every `attach` looks for compiled modules."""
+    yield
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    if frames is not None and frames.input_codes.seen:
+        torch.compiler.reset()
 
 
 @pytest.fixture(scope="session")

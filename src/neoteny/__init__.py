@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from neoteny.attachment.registry import detach
     from neoteny.diagnosis.diagnose import diagnose
     from neoteny.diagnosis.monitor import Monitor
+    from neoteny.diagnosis.probe import Probe
     from neoteny.draws.initial import Initial
     from neoteny.layers.groups import Port, UnitGroup
     from neoteny.methods import (
@@ -87,6 +88,7 @@ _HOMES = {
     "Parseval": "methods",
     "Muon": "methods",
     "Port": "layers.groups",
+    "Probe": "diagnosis.probe",
     "ShrinkAndPerturb": "methods",
     "Stack": "stacking.stack",
     "UnitGroup": "layers.groups",
@@ -126,6 +128,7 @@ __all__ = [
     "Parseval",
     "PlasticityInjection",
     "Port",
+    "Probe",
     "ReDo",
     "ReGraMa",
     "SelectiveWeightReinit",

@@ -50,7 +50,9 @@ def fill(ballast: Path) -> None:
             file.write(b"x" * 512)
 
 
-@pytest.mark.parametrize(("kernel", "tasks", "kills"), [("reference", 110, 12), ("auto", 200, 3)])
+@pytest.mark.parametrize(
+    ("kernel", "tasks", "kills"), [pytest.param("reference", 110, 12, marks=pytest.mark.slow), ("auto", 200, 3)]
+)
 def test_kills_leave_the_table_of_an_uninterrupted_run(
     tmp_path: Path, zygote: Zygote, kernel: str, tasks: int, kills: int
 ) -> None:

@@ -208,6 +208,16 @@ def optimizer_agrees_in_a_stack(method: Method, reference: Callable[[mlp.Layers,
             assert_same(live_run(runs, run), naive.layers, (run, step))
 
 
+def both_optimizers(cases: list[Case]) -> list[Any]:
+    """Each case with both optimizers; the second of them, in turn, is left to `-m slow`."""
+    names = ("sgd", "adam")
+    return [
+        pytest.param(case, name, id=f"{case.label}-{name}", marks=[pytest.mark.slow] if number % 2 != place else [])
+        for number, case in enumerate(cases)
+        for place, name in enumerate(names)
+    ]
+
+
 def alternate(cases: list[Case]) -> list[tuple[Case, str]]:
     """Each case with one of the two optimizers, in turn; for stacks, where both would test the same twice."""
     return [(case, ("adam", "sgd")[number % 2]) for number, case in enumerate(cases)]

@@ -33,8 +33,48 @@ SMALL: dict[str, list[dict[str, Any]]] = {
     "RandomLabelImages": [
         {"tasks": 20, "images_per_task": 60, "epochs": 3, "batch_size": 4, "source": "synthetic", "new_images": True},
     ],
+    "PermutedShakespeare": [
+        {"tasks": 20, "sequences_per_task": 12, "epochs": 5, "batch_size": 2, "context": 7, "source": "synthetic"},
+    ],
     "ContinualImageNet": [
         {"tasks": 20, "train_images": 6, "test_images": 3, "batch_size": 4, "epochs": 8, "source": "synthetic"},
+    ],
+    "WarmStart": [
+        {
+            "tasks": 20,
+            "classes": 4,
+            "train_images": 12,
+            "test_images": 3,
+            "batch_size": 5,
+            "first_epochs": 6,
+            "epochs": 3,
+            "source": "synthetic",
+        },
+    ],
+    "SampleIncremental": [
+        {
+            "tasks": 20,
+            "classes": 4,
+            "train_images": 27,
+            "test_images": 3,
+            "batch_size": 3,
+            "images_per_task": 4,
+            "epochs": 20,
+            "source": "synthetic",
+        },
+    ],
+    "ClassIncremental": [
+        {
+            "tasks": 5,
+            "classes": 12,
+            "classes_per_task": 1,
+            "train_images": 5,
+            "test_images": 3,
+            "batch_size": 4,
+            "epochs": 20,
+            "source": "synthetic",
+            "test_augmented": True,
+        },
     ],
 }
 STREAMS = {name: kind for name, kind in PROBLEMS.items() if not kind.control}

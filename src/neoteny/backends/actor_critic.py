@@ -1,6 +1,6 @@
 """A policy and a value network with their gradients written out: what PPO spends its time on, without autograd.
 
-    forward(observations) -> mean, value, log std  ->  the loss's gradients by them  ->  apply
+    forward(observations) -> outputs, value, log std  ->  the loss's gradients by them  ->  apply
 
 Matrix products go to BLAS, into tensors that are made once; the update itself is the stack's own (`Stack.apply`), so
 every method serves here as it does anywhere. Compared with autograd step by step in the tests.
@@ -18,17 +18,21 @@ from torch import Tensor, nn
 
 from neoteny.jit import compiler
 from neoteny.nets import ActorCritic
+from neoteny.nets.activations import make_activation
 from neoteny.stacking.stack import Stack
 
-ACTIVATIONS = ("tanh", "relu")
+ACTIVATIONS = ("tanh", "relu", "leaky_relu")
 
 
 def why_not_covered(network: type[nn.Module], options: Mapping[str, Any]) -> str:
     """Why this cannot train a network, in words; "" if it can."""
     if network is not ActorCritic:
         return f"{network.__name__} is not an ActorCritic"
-    activation = options.get("activation", "tanh")
-    return "" if activation in ACTIVATIONS else f"activation {activation}"
+    activation = str(options.get("activation", "tanh"))
+    if activation.partition("(")[0] not in ACTIVATIONS:
+        return f"activation {activation}"
+    # A leaky ReLU is differentiated by the sign of its value, which a slope below zero turns round.
+    return "" if getattr(make_activation(activation), "negative_slope", 0.0) >= 0 else f"activation {activation}"
 
 
 class CompiledActorCritic:
@@ -44,7 +48,8 @@ class CompiledActorCritic:
         self._gradients = {name: torch.zeros_like(value) for name, value in stack.view.parameters.items()}
         self._policy = _Network("policy", stack, self._gradients, size)
         self._value = _Network("value", stack, self._gradients, size)
-        self._log_std = stack.view.tensors["log_std"].detach()[0]
+        stds = stack.view.tensors.get("log_std")
+        self._log_std = None if stds is None else stds.detach()[0]
         self._activations = {
             name: network.inputs[layer].unsqueeze(0)
             for name in stack.reads
@@ -53,12 +58,13 @@ class CompiledActorCritic:
             if network.names[layer] == name
         }
 
-    def act(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Mean plus noise times standard deviation, for one observation."""
-        return self._policy.respond(observation) + noise * np.exp(self._log_std.numpy())
+    def respond(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """The policy's outputs for one observation, valid until the next one, and the standard deviations, if any."""
+        std = None if self._log_std is None else np.exp(self._log_std.numpy())
+        return self._policy.respond(observation), std
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means (B, outputs), values (B,) and the logarithm of the standard deviations (outputs,)."""
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Means or logits (B, outputs), values (B,) and the logarithm of the standard deviations (outputs,), if any."""
         size = len(self._policy.inputs[0])
         if len(observations) != size:
             raise ValueError(
@@ -66,11 +72,12 @@ class CompiledActorCritic:
             )
         return self._policy.forward(observations), self._value.forward(observations)[:, 0], self._log_std
 
-    def apply(self, by_mean: Tensor, by_log_std: Tensor, by_value: Tensor) -> None:
+    def apply(self, by_outputs: Tensor, by_log_std: Tensor | None, by_value: Tensor) -> None:
         """Update both networks, given the gradients of the loss by what `forward` gave."""
-        self._policy.backward(by_mean)
+        self._policy.backward(by_outputs)
         self._value.backward(by_value.unsqueeze(-1))
-        self._gradients["log_std"].copy_(by_log_std)
+        if by_log_std is not None:
+            self._gradients["log_std"].copy_(by_log_std)
         self._stack.apply(self._gradients, self._activations, self._policy.inputs[0].unsqueeze(0))
 
 
@@ -87,7 +94,9 @@ class _Network:
         network = stack.module(0).get_submodule(prefix)
         layers = [(f"{prefix}.{name}", layer) for name, layer in network.named_children()]
         self.names = [name for name, layer in layers if isinstance(layer, nn.Linear)]
-        self._relu = any(isinstance(layer, nn.ReLU) for _, layer in layers)
+        leaky = [layer.negative_slope for _, layer in layers if isinstance(layer, nn.LeakyReLU)]
+        self._relu = bool(leaky) or any(isinstance(layer, nn.ReLU) for _, layer in layers)
+        self._slope = leaky[0] if leaky else 0.0  # left of zero
         self._weights = [tensors[f"{name}.weight"].detach()[0] for name in self.names]
         self._biases = [tensors[f"{name}.bias"].detach()[0] for name in self.names]
         self._by_weight = [gradients[f"{name}.weight"].detach()[0] for name in self.names]
@@ -103,6 +112,8 @@ class _Network:
         ]
         self._respond = compiled_layer()
         self._activate: Callable[..., Any] = torch.relu_ if self._relu else torch.tanh_
+        if self._slope:
+            self._activate = functools.partial(nn.functional.leaky_relu_, negative_slope=self._slope)
 
     def respond(self, observation: np.ndarray) -> np.ndarray:
         """The output for one observation (inputs,); valid until the next one."""
@@ -111,7 +122,10 @@ class _Network:
             self._respond(weight, bias, value, response)
             value = response
             if layer < last:
-                np.maximum(value, 0.0, out=value) if self._relu else np.tanh(value, out=value)
+                if self._slope:
+                    np.multiply(value, self._slope, out=value, where=value < 0)
+                else:
+                    np.maximum(value, 0.0, out=value) if self._relu else np.tanh(value, out=value)
         return value
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -137,6 +151,8 @@ class _Network:
 
     def _differentiate(self, by_activation: Tensor, activation: Tensor) -> Tensor:
         """Through the activation function, in place: its derivative follows from its value."""
+        if self._slope:  # the sign of the value is that of what it was computed from
+            return by_activation.mul_(torch.where(activation > 0, 1.0, self._slope))
         if self._relu:
             return by_activation.mul_(activation > 0)
         return torch.ops.aten.tanh_backward.grad_input(by_activation, activation, grad_input=by_activation)

@@ -43,7 +43,10 @@ def list_things() -> dict[str, Lines]:
         "agent": list(_agents("neoteny.suite.rl")),
         "network": [(name, line) for name, line in _exported("neoteny.nets") if name not in names],
         "layer": remedies,
-        "measure": _measures("neoteny.suite.measures"),
+        "measure": [
+            *_measures("neoteny.suite.measures", "MEASURES"),
+            *_measures("neoteny.suite.plasticity_probe", "LEARNING_MEASURES"),
+        ],
     }
 
 
@@ -111,9 +114,9 @@ def _remedies(module: str) -> Lines:
     ]
 
 
-def _measures(module: str) -> Lines:
-    """The keys of `MEASURES`, each with the first line of its function."""
-    table = _assigned(module, "MEASURES")
+def _measures(module: str, name: str) -> Lines:
+    """The keys of a dict of measures, each with the first line of its function."""
+    table = _assigned(module, name)
     assert isinstance(table, ast.Dict)
     found: Lines = []
     for key, value in zip(table.keys, table.values, strict=True):

@@ -2,7 +2,7 @@
 
 The flow: `wiring/trace.py` finds the hidden units, one pass on the user's inputs reads them, and `metrics/` measures
 them. A freshly initialised copy of the same network (`fresh_copy.py`), measured on the same inputs, shows what would be
-normal. `result.py` puts the difference into words.
+normal. `result.py` puts the difference into words. With `probe=`, copies are trained as well (`probe.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from neoteny import metrics
-from neoteny.diagnosis.fresh_copy import FreshCopies, checked_copy, has_seen_data, set_norm_statistics
+from neoteny.diagnosis.fresh_copy import FreshCopies, checked_copy, copy_model, has_seen_data, set_norm_statistics
 from neoteny.diagnosis.measure import Bounds, find_bounds, measure
+from neoteny.diagnosis.probe import Probe, Probed, run_probe
 from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, needs_more, sentences_on, with_copy
 from neoteny.wiring.modules import unwrap
 from neoteny.wiring.recurrent import without_hidden
@@ -26,7 +28,14 @@ MOST_COPIES = 8
 """Fresh copies that are drawn where the first differs from the model: small layers differ from copy to copy."""
 
 
-def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True, norm: Norm = "accept") -> Diagnosis:
+def diagnose(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    control: bool | nn.Module = True,
+    norm: Norm = "accept",
+    probe: Probe | None = None,
+) -> Diagnosis:
     """The measures of every layer of hidden units on some inputs, and in words what is wrong.
 
     The model runs in evaluation mode without gradients, and is left exactly as it was. Frozen layers count too.
@@ -41,9 +50,11 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
             `reset_parameters`), else as they still look drawn, else by torch's own. If none of these is how the model
             was initialised, pass a fresh model instead. False: no comparison.
         norm: "accept" includes units behind a LayerNorm, "strict" leaves them out.
+        probe: trains a discarded copy of the model, and fresh ones beside it, on data that is new to the model, and
+            says which learns faster.
 
     Raises:
-        TypeError: not a module.
+        TypeError: not a module, or data of a probe that is no batch.
         ValueError: inputs the model does not accept, fewer than two examples, or no hidden units.
 
     Example:
@@ -61,6 +72,8 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
     model = unwrap(model)
     if not isinstance(control, (bool, nn.Module)):
         raise TypeError(f"control must be True, False or a fresh nn.Module; got {type(control).__name__}.")
+    if probe is not None and not isinstance(probe, Probe):
+        raise TypeError(f"probe must be a neoteny.Probe, as Probe(batches, updates=100); got {type(probe).__name__}.")
     _check_examples(inputs)
     wiring, example = find_units(model, inputs, norm)
     notes: list[str] = []
@@ -68,6 +81,7 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
         bounds = find_bounds(sandbox, wiring, example)
         layers = measure(sandbox, wiring, bounds)
         fresh_magnitude: float | None = None
+        copies: FreshCopies | None = None
         if control is not False:
             copies = FreshCopies(model) if control is True else None
             fresh = checked_copy(model, unwrap(cast(nn.Module, control))) if copies is None else copies.draw(0)
@@ -80,6 +94,7 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
                 for seed in range(1, MOST_COPIES) if more else ():
                     twins = _measure_fresh(model, copies.draw(seed), inputs, wiring, bounds)
                     layers = {name: with_copy(layer, twins.get(name)) for name, layer in layers.items()}
+        probed = None if probe is None else _probe(sandbox, control, copies, probe)
     silent = {group.name: "not called on these inputs" for group in wiring if group.name not in layers}
     short = [layer.name for layer in layers.values() if layer.rows < layer.units]
     if short:
@@ -92,8 +107,22 @@ def diagnose(model: nn.Module, inputs: Any, *, control: bool | nn.Module = True,
         {**wiring.left_out, **silent},
         wiring.refused,
         tuple(notes),
+        probed,
     )
     return replace(found, verdict=tuple(sentences_on(found)))
+
+
+def _probe(sandbox: Sandbox, control: bool | nn.Module, copies: FreshCopies | None, probe: Probe) -> Probed:
+    """What copies learn; the sandbox puts random states back at its end."""
+    fresh: list[nn.Module] = []
+    with torch.inference_mode(False):
+        learner = copy_model(sandbox.model, "probe", "leave the probe out")
+        if isinstance(control, nn.Module):
+            fresh = [checked_copy(learner, unwrap(control))]
+        elif copies is not None:
+            fresh = [copies.draw(seed) for seed in range(probe.fresh_copies)]
+        sandbox.rewind()  # data that is drawn with torch's generator does not depend on the copies' draws
+        return run_probe(probe, learner, fresh)
 
 
 # --- where the units are ---------------------------------------------------------------------------------------------

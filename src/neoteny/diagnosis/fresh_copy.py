@@ -23,16 +23,17 @@ from neoteny.units.law_search import Found, search
 from neoteny.units.own_initialisation import redraw
 from neoteny.wiring.sandbox import call
 
+_WITHOUT_CONTROL = "pass control=False, or a fresh model as control"
 _LARGEST_GAIN = 1.1 * 5.0 / 3.0  # of the known rules, tanh's, with some room
 
 
-def _copy(model: nn.Module) -> nn.Module:
+def copy_model(model: nn.Module, who: str = "control=True", instead: str = _WITHOUT_CONTROL) -> nn.Module:
+    """A copy of a model; ValueError if it cannot be copied, with the argument that needs it and what to do instead."""
     try:
         return copy.deepcopy(model)
     except Exception as error:
         raise ValueError(
-            f"control=True needs a copy of the model, but copying it raised {type(error).__name__}: {error}: pass "
-            "control=False, or a fresh model as control."
+            f"{who} needs a copy of the model, but copying it raised {type(error).__name__}: {error}: {instead}."
         ) from error
 
 
@@ -58,7 +59,7 @@ class FreshCopies:
     @torch.no_grad()
     def draw(self, seed: int) -> nn.Module:
         """A fresh copy; torch's random state is left changed."""
-        fresh = _copy(self._model)
+        fresh = copy_model(self._model)
         before = {name: (parameter, parameter._version) for name, parameter in fresh.named_parameters()}
         torch.manual_seed(seed)
         called: dict[str, str] = {}
@@ -184,7 +185,7 @@ def checked_copy(model: nn.Module, fresh: nn.Module) -> nn.Module:
             f"the model's {shapes.get(name)}."
         )
     like = next(model.parameters())
-    return _copy(fresh).to(like.device, like.dtype)
+    return copy_model(fresh).to(like.device, like.dtype)
 
 
 def has_seen_data(model: nn.Module) -> bool:

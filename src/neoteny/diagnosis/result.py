@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neoteny.diagnosis.probe import Probed
 from neoteny.text import render
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Diagnosis:
         verdict: sentences.
         left_out, refused: layers without numbers, each with the reason.
         notes: what limits the numbers.
+        probe: what discarded copies gave that learned new data; None without `probe=`.
     """
 
     layers: tuple[LayerDiagnosis, ...]
@@ -96,10 +98,11 @@ class Diagnosis:
     left_out: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    probe: Probed | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers, strings, lists and dicts, ready for JSON (nan where nothing can be measured)."""
-        plain = asdict(self)
+        plain = asdict(self) | {"probe": None if self.probe is None else self.probe.as_dict()}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
     def plot(self) -> Figure:
@@ -151,6 +154,9 @@ def sentences_on(found: Diagnosis) -> list[str]:
             f"Nothing is wrong with these layers on these inputs{compared}: few dead or saturated units, "
             f"no collapsed rank{'' if fresh is None else ', no grown weights'}."
         )
+    if found.probe is not None:
+        sentences.append(found.probe.sentence())
+        advice += [REPLACE] if found.probe.learns_slowly and not advice else []
     return [*sentences, *dict.fromkeys(advice)]
 
 

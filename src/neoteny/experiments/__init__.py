@@ -113,6 +113,8 @@ class Experiment:
         """All that the experiment says of these results; what fails in a user's file is said instead."""
         from neoteny.report.analysis import Analysis, Stated
 
+        if self.code is None:  # a user's file gets the texts as they are
+            frame = _with_categories(frame)
         charts, failures = [], []
         try:
             charts = self.draw(frame)
@@ -170,6 +172,14 @@ class Experiment:
 
     def _place(self, function: Callable[..., Any]) -> str:
         return self.name if self.code is None else self.code.place(function)
+
+
+def _with_categories(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table with its texts as categories: rows are found and copied several times faster."""
+    import pandas as pd
+
+    texts = [name for name in frame.columns if isinstance(frame[name].dtype, pd.StringDtype)]
+    return frame.astype(dict.fromkeys(texts, "category"))
 
 
 def module_of(name: str) -> str:

@@ -37,6 +37,7 @@ class Adam(Method):
     eps: float = 1e-8
 
     is_optimizer: ClassVar[bool] = True
+    follows_schedule: ClassVar[bool] = True
     counts_steps: ClassVar[bool] = True
     shared_by_runs: ClassVar[tuple[str, ...]] = ("betas",)
 
@@ -83,7 +84,7 @@ class Adam(Method):
                     moments["first"],
                     moments["second"],
                     ElementSteps(state["step"], state["resets"].get(name), run_axes),
-                    view.per_run(self.step_size, parameter, view.axes(parameter)),
+                    view.scheduled(view.per_run(self.step_size, parameter, view.axes(parameter))),
                     self.betas,
                     self.eps,
                 )

@@ -34,6 +34,8 @@ class AdamW(Adam):
 
     weight_decay: float | tuple[float, ...] = 0.01
 
+    follows_schedule: ClassVar[bool] = True
+
     card: ClassVar[Card] = Card(
         "optimizers",
         "all weights and biases",
@@ -52,5 +54,5 @@ class AdamW(Adam):
         return KernelTerms(optimizer="adam", weight_decay=self.weight_decay, **terms)
 
     def _decay(self, view: View, parameter: Tensor) -> None:
-        size = view.per_run(self.step_size, parameter, view.axes(parameter))
+        size = view.scheduled(view.per_run(self.step_size, parameter, view.axes(parameter)))
         parameter.mul_(1.0 - size * view.per_run(self.weight_decay, parameter, view.axes(parameter)))

@@ -88,6 +88,9 @@ class Method:
     """Whether the method decides how much of the optimizer's update is made; at most one of the methods may."""
     counts_steps: ClassVar[bool] = False
     """Of an optimizer, whether it corrects its moments by a step count, as Adam does (`restart_count`)."""
+    follows_schedule: ClassVar[bool] = False
+    """Of an optimizer, whether its step size is `view.scheduled(...)`; not inherited, since a subclass may compute its
+    update in another way."""
     needs_step_count: ClassVar[bool] = False
     """Whether the method acts on the optimizer's step count, so that the optimizer must have one."""
     shared_by_runs: ClassVar[tuple[str, ...]] = ()

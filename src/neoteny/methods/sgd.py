@@ -33,6 +33,7 @@ class SGD(Method):
     momentum: float | tuple[float, ...] = 0.0
 
     is_optimizer: ClassVar[bool] = True
+    follows_schedule: ClassVar[bool] = True
 
     card: ClassVar[Card] = Card(
         "optimizers", "all weights and biases", "at every update", "with momentum, one number per weight", ""
@@ -61,7 +62,7 @@ class SGD(Method):
                         state[name] = torch.zeros_like(parameter).detach()
                     velocity = state[name]
                     gradient = velocity.mul_(view.per_run(self.momentum, parameter, axes)).add_(gradient)
-                size = view.per_run(self.step_size, parameter, axes)
+                size = view.scheduled(view.per_run(self.step_size, parameter, axes))
                 if isinstance(size, float):
                     parameter.add_(gradient, alpha=-size)
                 else:

@@ -1,4 +1,4 @@
-"""Units that have stopped responding: dead (ReLU) and saturated (sigmoid, tanh) units.
+"""Units that have stopped responding: dead (ReLU), saturated (sigmoid, tanh) and linearised (ReLU) units.
 
 Activations are (*R, n, U): n inputs, U units. For a convolution a unit is a channel; make every position a row first,
 for example `activations.movedim(-3, -1).flatten(-4, -2)` for (*R, B, C, H, W).
@@ -43,7 +43,7 @@ def dead_share(activations: Tensor) -> Tensor:
         tensor(0.5000, dtype=torch.float64)
     """
     activations = check_matrices(activations, "dead_share", "activations", "inputs, units")
-    return _share(dead_units(activations), activations)
+    return share_of_units(dead_units(activations), activations)
 
 
 def saturated_units(activations: Tensor, low: float = -1.0, high: float = 1.0, epsilon: float = 0.01) -> Tensor:
@@ -92,10 +92,48 @@ def saturated_share(activations: Tensor, low: float = -1.0, high: float = 1.0, e
         tensor(0.5000, dtype=torch.float64)
     """
     activations = check_matrices(activations, "saturated_share", "activations", "inputs, units")
-    return _share(saturated_units(activations, low, high, epsilon), activations)
+    return share_of_units(saturated_units(activations, low, high, epsilon), activations)
 
 
-def _share(mask: Tensor, activations: Tensor) -> Tensor:
+def linearised_units(activations: Tensor, share: float = 0.9) -> Tensor:
+    """Which units are positive on at least a share of the inputs: there a ReLU unit is a linear function.
+
+    Args:
+        activations: (*R, n, U), behind the activation function.
+        share: of the inputs, above 0 and at most 1.
+
+    Returns:
+        bool (*R, U). A nan is not positive.
+
+    Example:
+        >>> linearised_units(torch.tensor([[0.1, 1.0], [2.0, 0.0]]))
+        tensor([ True, False])
+    """
+    activations = check_matrices(activations, "linearised_units", "activations", "inputs, units")
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"linearised_units: share must be above 0 and at most 1, got {share!r}.")
+    return (activations > 0).sum(-2) >= share * activations.shape[-2]
+
+
+def linearised_share(activations: Tensor, share: float = 0.9) -> Tensor:
+    """The share of units that `linearised_units` finds.
+
+    Args:
+        activations: (*R, n, U), behind the activation function.
+        share: of the inputs on which such a unit is positive, above 0 and at most 1.
+
+    Returns:
+        float64 (*R), from 0 to 1; nan for a run with a value that is not finite.
+
+    Example:
+        >>> linearised_share(torch.tensor([[0.1, 1.0], [2.0, 0.0]]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    activations = check_matrices(activations, "linearised_share", "activations", "inputs, units")
+    return share_of_units(linearised_units(activations, share), activations)
+
+
+def share_of_units(mask: Tensor, activations: Tensor) -> Tensor:
     """The mean of a mask (*R, U); nan where activations are not finite: a run that diverged is not healthy."""
     finite = torch.isfinite(activations).flatten(-2).all(-1)
     return torch.where(finite, mask.to(torch.float64).mean(-1), torch.nan)

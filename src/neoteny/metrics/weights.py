@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from neoteny.metrics.shapes import check_tensor
+from neoteny.metrics.shapes import check_tensors, per_run, weights_only
 
 
 def weight_magnitude(weights: Tensor | Iterable[Tensor], run_dims: int = 0) -> Tensor:
@@ -33,8 +33,10 @@ def weight_magnitude(weights: Tensor | Iterable[Tensor], run_dims: int = 0) -> T
         >>> weight_magnitude([torch.ones(2, 2), torch.full((1, 4), -3.0), torch.ones(7)])
         tensor(2., dtype=torch.float64)
     """
-    tensors = _weights_only(_tensors(weights, "weight_magnitude", "weights", run_dims), "weight_magnitude", run_dims)
-    sums = [_per_run(tensor, run_dims).abs().sum(-1) for tensor in tensors]
+    tensors = weights_only(
+        check_tensors(weights, "weight_magnitude", "weights", run_dims), "weight_magnitude", run_dims
+    )
+    sums = [per_run(tensor, run_dims).abs().sum(-1) for tensor in tensors]
     count = sum(tensor.shape[run_dims:].numel() for tensor in tensors)
     total = torch.stack(sums, dim=-1).sum(-1)
     return _nan_unless_finite(total / count)
@@ -62,15 +64,15 @@ def weight_drift(weights: Tensor | Iterable[Tensor], initial: Tensor | Iterable[
         tensor(0.8000, dtype=torch.float64)
     """
     name = "weight_drift"
-    now = _tensors(weights, name, "weights", run_dims)
-    then = _tensors(initial, name, "initial", run_dims)
+    now = check_tensors(weights, name, "weights", run_dims)
+    then = check_tensors(initial, name, "initial", run_dims)
     shapes, initial_shapes = [tuple(t.shape) for t in now], [tuple(t.shape) for t in then]
     if shapes != initial_shapes:
         raise ValueError(
             f"{name}: weights and initial must hold the same tensors in the same order, "
             f"got shapes {shapes} and {initial_shapes}."
         )
-    now, then = _weights_only(now, name, run_dims), _weights_only(then, name, run_dims)
+    now, then = weights_only(now, name, run_dims), weights_only(then, name, run_dims)
     way = _norm([a.to(torch.float64) - b for a, b in zip(now, then, strict=True)], run_dims)
     start = _norm(then, run_dims)
     drift = torch.where(way == 0, 0.0, way / start)
@@ -91,53 +93,12 @@ def gradient_norm(grads: Tensor | Iterable[Tensor | None], run_dims: int = 0) ->
         >>> gradient_norm([torch.tensor([[3.0, 0.0]]), None, torch.tensor([4.0])])
         tensor(5., dtype=torch.float64)
     """
-    return _nan_unless_finite(_norm(_tensors(grads, "gradient_norm", "grads", run_dims), run_dims))
-
-
-def _tensors(tensors: Tensor | Iterable[Tensor | None], metric: str, argument: str, run_dims: int) -> list[Tensor]:
-    """A list of checked tensors that agree in their run axes."""
-    if run_dims < 0:
-        raise ValueError(f"{metric}: run_dims must be at least 0, got {run_dims}.")
-    items = [tensors] if isinstance(tensors, Tensor) else list(_iterate(tensors, metric, argument))
-    checked = [check_tensor(item, metric, argument) for item in items if item is not None]
-    if not checked:
-        raise ValueError(f"{metric}: {argument} holds no tensor, so there is nothing to measure.")
-    for tensor in checked:
-        if tensor.dim() < run_dims or tensor.shape[:run_dims] != checked[0].shape[:run_dims]:
-            raise ValueError(
-                f"{metric}: with run_dims={run_dims} the first {run_dims} axes of all tensors must agree, "
-                f"got shapes {[tuple(t.shape) for t in checked]}."
-            )
-    return checked
-
-
-def _iterate(tensors: Iterable[Tensor | None], metric: str, argument: str) -> Iterable[Tensor | None]:
-    if isinstance(tensors, (dict, str)) or not isinstance(tensors, Iterable):
-        hint = "pass its .values()" if isinstance(tensors, dict) else "for example model.parameters()"
-        raise TypeError(
-            f"{metric}: {argument} must be a tensor or an iterable of tensors, got {type(tensors).__name__}; {hint}."
-        )
-    return tensors
-
-
-def _weights_only(tensors: list[Tensor], metric: str, run_dims: int) -> list[Tensor]:
-    weights = [tensor for tensor in tensors if tensor.dim() >= run_dims + 2]
-    if not weights:
-        raise ValueError(
-            f"{metric}: a weight has at least two axes behind its {run_dims} run axes and biases do not count, "
-            f"got only shapes {[tuple(t.shape) for t in tensors]}."
-        )
-    return weights
-
-
-def _per_run(tensor: Tensor, run_dims: int) -> Tensor:
-    """float64 (*R, n)."""
-    return tensor.reshape(*tensor.shape[:run_dims], -1).to(torch.float64)
+    return _nan_unless_finite(_norm(check_tensors(grads, "gradient_norm", "grads", run_dims), run_dims))
 
 
 def _norm(tensors: list[Tensor], run_dims: int) -> Tensor:
     """The L2 norm of all tensors in one vector, (*R)."""
-    norms = [torch.linalg.vector_norm(_per_run(tensor, run_dims), dim=-1) for tensor in tensors]
+    norms = [torch.linalg.vector_norm(per_run(tensor, run_dims), dim=-1) for tensor in tensors]
     return torch.linalg.vector_norm(torch.stack(norms, dim=-1), dim=-1)
 
 

@@ -1,4 +1,4 @@
-"""ActorCritic: a Gaussian policy and a value function, two networks that share nothing (the paper's Appendix E)."""
+"""ActorCritic: a policy and a value function, two networks that share nothing (the paper's Appendix E)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from neoteny.nets.mlp import MLP
 class ActorCritic(nn.Module):
     """A policy network, a value network, and a standard deviation for each action that does not depend on the state.
 
+    With `discrete` an action is one of `outputs` choices: the policy gives their logits, and there are no standard
+    deviations.
+
     Args:
         inputs: size of an observation.
-        outputs: size of an action.
+        outputs: size of an action, or with `discrete` the number of actions.
         hidden: units of each hidden layer, the same in both networks.
         activation: as for `MLP`.
         init: as for `MLP`; in every layer of both networks, the output layers included.
-        initial_std: the policy's standard deviation before learning.
+        initial_std: the policy's standard deviation before learning; with `discrete` it has no effect.
+        discrete: whether an action is a choice.
 
     Example:
         >>> net = ActorCritic(28, 8)
@@ -38,13 +42,18 @@ class ActorCritic(nn.Module):
         activation: str = "tanh",
         init: str = "lecun_uniform",
         initial_std: float = 1.0,
+        discrete: bool = False,
     ) -> None:
         if not 0.0 < initial_std < math.inf:
             raise ValueError(f"ActorCritic: initial_std must be a positive number; got {initial_std!r}.")
+        if not isinstance(discrete, bool):
+            raise ValueError(f"ActorCritic: discrete must be True or False; got {discrete!r}.")
         super().__init__()
+        self.discrete = discrete
         self.policy = MLP(inputs, hidden, outputs, activation=activation, init=init)
         self.value = MLP(inputs, hidden, 1, activation=activation, init=init)
-        self.log_std = nn.Parameter(torch.full((outputs,), math.log(initial_std)))
+        if not discrete:
+            self.log_std = nn.Parameter(torch.full((outputs,), math.log(initial_std)))
         # What `attach` and `stack` draw new units from.
         self.initial_distributions: dict[str, Initial] = {
             f"{name}.{layer}": distribution
@@ -53,5 +62,5 @@ class ActorCritic(nn.Module):
         }
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Observations (B, inputs) to the means of actions (B, outputs) and the values (B,)."""
+        """Observations (B, inputs) to the means of actions, or their logits, (B, outputs), and the values (B,)."""
         return self.policy(observations), self.value(observations).squeeze(-1)

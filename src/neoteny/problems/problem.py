@@ -23,6 +23,8 @@ from torch import Tensor
 NEW_FIELD = {"new": True}
 """Metadata of a field that was added to a problem later: with its default value it is not part of a run's identity, so
 that runs of before keep theirs."""
+UNSEEN_SEEDS = 2**31
+"""Added to the seeds of runs where a task is wanted that none of them sees."""
 
 
 class Plan(ABC):
@@ -32,6 +34,8 @@ class Plan(ABC):
     """Updates in this task."""
     steps_of_a_pass: int = 0
     """Updates of one pass through the task's data, where it is gone through several times; else 0."""
+    seen_classes: int = 0
+    """How many outputs count for loss and accuracy in this task, the first ones; 0 for all."""
 
     @abstractmethod
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -44,6 +48,10 @@ class Plan(ABC):
     def test(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
         """Held-out inputs (n, T, ...) and targets (n, T), or None where performance is measured online."""
         return None
+
+    def step_size_factor(self, step: int) -> float:
+        """What the optimizer's step size is multiplied by at an update of this task (`Problem.schedules_step_size`)."""
+        return 1.0
 
 
 class Source(ABC):  # noqa: B024
@@ -60,18 +68,23 @@ class Stream(Source):
     def plan(self, seeds: Sequence[int], task: int) -> Plan:
         """The plan of task number `task` (from 0) for the runs of these seeds."""
 
+    def unseen(self, seeds: Sequence[int]) -> Plan:
+        """The plan of a task that the runs of these seeds never see: the first of seeds that no run has.
+
+        It does not depend on the length of the stream. A stream whose seeds may have tasks in common gives another.
+        """
+        return self.plan([UNSEEN_SEEDS + seed for seed in seeds], 0)
+
 
 class World(Protocol):
-    """An environment without an end: gymnasium's reset and step, a clock of all steps, and a state to save."""
+    """An environment without an end: gymnasium's reset and step, a clock of all steps, and a state to save.
+
+    What changes from task to task is one of its attributes, a number; `Problem.varied` names it.
+    """
 
     @property
     def steps(self) -> int:
         """Steps so far, over all episodes."""
-        ...
-
-    @property
-    def friction(self) -> float:
-        """The friction in force."""
         ...
 
     def reset(self, *, seed: int | None = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -79,7 +92,7 @@ class World(Protocol):
         ...
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Observation, reward, terminated, truncated and info.
+        """Observation, reward, terminated, truncated and info; an action is a vector, or a whole number (`discrete`).
 
         Raises:
             SimulationError: the simulator has no next state: it blew up, or the action is not finite.
@@ -116,20 +129,30 @@ class Problem(ABC):
     """A stream of tasks. Subclasses are frozen dataclasses whose fields have names that say their unit.
 
     Attributes:
-        loss: "mse" or "cross_entropy".
-        performance: the metric by which methods are compared: "error" (mean squared error before each update),
-            "accuracy" (share right, before each update, or on the plan's test set where it has one) or "return" (the
-            sum of an episode's rewards).
+        loss: "mse", "cross_entropy", or "token_cross_entropy" (one class per position of a sequence: outputs are
+            (batch, positions, outputs) and targets (batch, positions)).
+        performance: the metric by which methods are compared: "error" (mean squared error before each update), "loss"
+            (the loss before each update), "accuracy" (share right, before each update, or on the plan's test set where
+            it has one) or "return" (the sum of an episode's rewards).
+        tokens: whether inputs are whole numbers that a network looks up; they stay int64 in every number type.
         tells_task: whether the learner is told of a task change; its output layer is then set to zero.
+        zeroes_output: whether that is so; a problem whose outputs mean the same in every task says False.
         control: whether an agent acts in it (it opens as `Worlds`); `steps_per_task` then counts actions.
+        discrete: of a problem of control, whether an action is one of `outputs` choices; else it is `outputs` numbers.
+        varied: of a problem of control, the attribute of its worlds that changes from task to task; it is recorded
+            under this name.
     """
 
     tasks: int
 
     loss: ClassVar[str] = "mse"
     performance: ClassVar[str] = "error"
+    tokens: ClassVar[bool] = False
     tells_task: ClassVar[bool] = False
+    zeroes_output: ClassVar[bool] = True
     control: ClassVar[bool] = False
+    discrete: ClassVar[bool] = False
+    varied: ClassVar[str] = "friction"
 
     @property
     @abstractmethod
@@ -144,7 +167,16 @@ class Problem(ABC):
     @property
     @abstractmethod
     def steps_per_task(self) -> int:
-        """Updates per task; in a problem of control, actions per task."""
+        """Updates per task, of the longest where tasks differ in length; in a problem of control, actions per task."""
+
+    def steps_before(self, task: int) -> int:
+        """Updates of all tasks before this one; a problem whose tasks differ in length writes it."""
+        return task * self.steps_per_task
+
+    @property
+    def schedules_step_size(self) -> bool:
+        """Whether its plans multiply the optimizer's step size (`Plan.step_size_factor`)."""
+        return False
 
     @abstractmethod
     def open(self, data: Path | str | None = None) -> Source:
@@ -157,7 +189,11 @@ class Problem(ABC):
     @property
     def higher_is_better(self) -> bool:
         """Whether more of `performance` is better."""
-        return self.performance != "error"
+        return self.performance not in ("error", "loss")
+
+    def as_inputs(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Inputs in the number type of a run; tokens stay whole numbers."""
+        return values if self.tokens else values.to(dtype)
 
 
 def check_range(plan: Plan, start: int, stop: int) -> None:

@@ -21,8 +21,11 @@ from neoteny.text import render
 CORRELATES = {
     "dead_units": ("dead units at the end (%)", 100.0),
     "saturated_units": ("saturated units at the end (%)", 100.0),
+    "linearised_units": ("linearised units at the end (%)", 100.0),
+    "duplicate_units": ("duplicate units at the end (%)", 100.0),
     "effective_rank": ("effective rank at the end", 1.0),
     "weight_magnitude": ("mean |w| at the end", 1.0),
+    "probe_excess": ("probe loss above a fresh network's at the end (%)", 1.0),
 }
 """Measures that a performance table shows where the results have them, with their headings and factors."""
 BASELINES = ("BP", "PPO")

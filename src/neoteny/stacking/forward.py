@@ -117,7 +117,9 @@ class VmapForward:
         self._moved: list[tuple[Tensor, Tensor, str]] = []
         self._shared: dict[str, str] = {}
         modules = dict(template.named_modules())
-        self._handles = [modules[name].register_forward_pre_hook(self._keep(name), with_kwargs=True) for name in reads]
+        self._handles = [
+            modules[name].register_forward_pre_hook(_Hook(self._keep(name)), with_kwargs=True) for name in reads
+        ]
         self._mapped = torch.vmap(self._one, randomness="error")
 
     def __call__(self, tensors: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -194,6 +196,25 @@ class VmapForward:
             return args, {**kwargs, next(iter(kwargs)): moved}
 
         return hook
+
+
+class _Hook:
+    """A hook that a copied template does not carry on: it would write into the passes of the original."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
+        return _Hook(_nothing)
+
+
+def _nothing(*_: Any) -> None:
+    return
 
 
 def runs_in_order(module: nn.Module) -> bool:

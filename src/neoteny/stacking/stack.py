@@ -63,7 +63,8 @@ def stack(
         modules: n modules of one architecture, each with its own initial weights; they are copied.
         methods: an optimizer first (`neoteny.methods.SGD` or `Adam`), then the others in the order in which they act.
             A hyperparameter is one number for all runs or a sequence of n.
-        loss: "mse", "cross_entropy", or a function of one run's (outputs, targets) that `torch.vmap` can map.
+        loss: "mse", "cross_entropy" (outputs (B, classes, ...)), "token_cross_entropy" (outputs (B, positions,
+            classes)), or a function of one run's (outputs, targets) that `torch.vmap` can map.
         example: a batch that one module accepts; needed by methods that act on units.
         seeds: n run seeds; 0 to n - 1 by default.
         groups, leave_out, norm, init, trained: as for `attach`.
@@ -107,6 +108,7 @@ class Stack:
         view.optimizer = methods[0]
         self.chain = Chain(methods, view)
         self.chain.check_reads(dict(view.template.named_modules()))
+        self._mask: Tensor | None = None
         self.updates = 0
         """Updates since it was made or loaded, for messages."""
         view.on_rewrite = self._rewritten
@@ -128,7 +130,24 @@ class Stack:
         Args:
             inputs: (n, B, ...), targets: (n, B, ...).
         """
-        return self.learn(inputs, lambda outputs: self.loss(outputs, targets))
+        return self.learn(inputs, lambda outputs: self.loss(self.counted(outputs), targets))
+
+    def count_outputs(self, first: int, outputs: int) -> None:
+        """Let only the first of the outputs count in `step` and in `counted`: the classes seen so far; 0 for all.
+
+        What it sets is no part of `state_dict()`: it follows from the task.
+        """
+        if self._mask is None:
+            if not first:
+                return
+            parameter = next(iter(self.view.parameters.values()))
+            self._mask = torch.zeros(outputs, dtype=parameter.dtype, device=parameter.device)
+        self._mask.zero_()  # in place: a CUDA graph has recorded where it lies
+        self._mask[first or outputs :] = -torch.inf
+
+    def counted(self, outputs: Any) -> Any:
+        """Outputs (n, B, outputs), with minus infinity for those that do not count (`count_outputs`)."""
+        return outputs if self._mask is None else outputs + self._mask
 
     def learn(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Step:
         """One update of every run for a loss of its own.
@@ -256,7 +275,7 @@ class Stack:
         parameters = self.view.parameters
         self.template.train()
         with torch.enable_grad():
-            losses = self.loss(self._run(self.view.tensors, inputs)[0], targets)
+            losses = self.loss(self.counted(self._run(self.view.tensors, inputs)[0]), targets)
             found = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
         return {name: each for name, each in zip(parameters, found, strict=True) if each is not None}
 
@@ -294,9 +313,13 @@ def _losses(loss: str | Loss) -> Loss:
         return _squared_error
     if loss == "cross_entropy":
         return _cross_entropy
+    if loss == "token_cross_entropy":
+        return _token_cross_entropy
     if callable(loss):
         return torch.vmap(loss)
-    raise ValueError(f"loss must be 'mse', 'cross_entropy' or a function of (outputs, targets); got {loss!r}.")
+    raise ValueError(
+        f"loss must be 'mse', 'cross_entropy', 'token_cross_entropy' or a function of (outputs, targets); got {loss!r}."
+    )
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -311,6 +334,15 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     each = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="none")
     return each.unflatten(0, targets.shape[:2]).flatten(1).mean(-1)
+
+
+def _token_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"Expected one target per position, of shape {tuple(outputs.shape[:-1])}; got {tuple(targets.shape)}."
+        )
+    each = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none")
+    return each.view(len(targets), -1).mean(-1)
 
 
 def _architecture(module: nn.Module) -> list[tuple[str, type, str]]:

@@ -94,7 +94,7 @@ class StackView(View):
                 "known: choose another optimizer."
             )
         parameter = self.tensors[name]
-        return self.per_run(size, parameter, self.axes(parameter))
+        return self.scheduled(self.per_run(size, parameter, self.axes(parameter)))
 
     def forward(self, call: Call, tensors: Mapping[str, Tensor] | None = None, reads: Sequence[str] = ()) -> Pass:
         """Make a forward pass of all networks again; see `View.forward`."""

@@ -8,6 +8,7 @@ Before this: the user's problem; after it: `training`, which learns from the bat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,16 +44,25 @@ class CheckedStream(Stream):
                 )
         return plan
 
+    def unseen(self, seeds: Sequence[int]) -> CheckedPlan:
+        return self._check("unseen", lambda: self._stream.unseen(seeds), len(seeds))
+
     def _make(self, seeds: Sequence[int], task: int) -> CheckedPlan:
-        name = type(self._stream).__name__
-        plan = watch(f"{name}.plan", lambda: self._stream.plan(seeds, task))
+        return self._check("plan", lambda: self._stream.plan(seeds, task), len(seeds))
+
+    def _check(self, hook: str, act: Callable[[], Any], runs: int) -> CheckedPlan:
+        name = f"{type(self._stream).__name__}.{hook}"
+        plan = watch(name, act)
         steps = getattr(plan, "steps", None)
         if not isinstance(plan, Plan) or isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             came = f"steps={steps!r}" if isinstance(plan, Plan) else type(plan).__name__
+            raise ValueError(f"{name} must return a Plan whose steps are a whole number of at least 1; got {came}.")
+        if type(plan).step_size_factor is not Plan.step_size_factor and not self._problem.schedules_step_size:
             raise ValueError(
-                f"{name}.plan must return a Plan whose steps are a whole number of at least 1; got {came}."
+                f"{type(plan).__name__}.step_size_factor would not be asked: let "
+                f"{type(self._problem).__name__}.schedules_step_size return True."
             )
-        return CheckedPlan(self._problem, plan, len(seeds))
+        return CheckedPlan(self._problem, plan, runs)
 
 
 class CheckedPlan(Plan):
@@ -62,6 +72,14 @@ class CheckedPlan(Plan):
         self._problem, self._plan, self._runs = problem, plan, runs
         self._name = type(plan).__name__
         self.steps = plan.steps
+        self.steps_of_a_pass = plan.steps_of_a_pass
+        self.seen_classes = plan.seen_classes
+        whole = isinstance(plan.seen_classes, int) and not isinstance(plan.seen_classes, bool)
+        if not whole or not 0 <= plan.seen_classes <= problem.outputs:
+            raise ValueError(
+                f"{self._name}.seen_classes must be a whole number from 0 (all) to {problem.outputs}, the outputs; got "
+                f"{plan.seen_classes!r}."
+            )
 
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
         hook = f"{self._name}.batches"
@@ -92,9 +110,17 @@ class CheckedPlan(Plan):
             return None
         inputs, targets = self._pair(hook, found)
         self._check(hook, "inputs", inputs, (self._runs, "examples", *self._problem.input_shape), device)
-        self._check(hook, "targets", targets, tuple(inputs.shape[:2]), device)
+        places = 3 if self._problem.loss == "token_cross_entropy" else 2
+        self._check(hook, "targets", targets, tuple(inputs.shape[:places]), device)
         self._check_targets(hook, targets)
         return inputs, targets
+
+    def step_size_factor(self, step: int) -> float:
+        hook = f"{self._name}.step_size_factor"
+        found = watch(hook, lambda: self._plan.step_size_factor(step))
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0.0 <= found < math.inf:
+            raise ValueError(f"{hook}({step}) must return a number of at least 0; got {found!r}.")
+        return float(found)
 
     def _pair(self, hook: str, found: Any) -> tuple[Tensor, Tensor]:
         if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, Tensor) for each in found):
@@ -112,10 +138,12 @@ class CheckedPlan(Plan):
             )
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise ValueError(f"{hook} gave {what} that are not finite (nan or inf).")
+        if what == "inputs" and self._problem.tokens and value.dtype != torch.int64:
+            raise ValueError(f"{hook} must give inputs of int64, because they are tokens; got {value.dtype}.")
 
     def _check_targets(self, hook: str, targets: Tensor) -> None:
-        classes = self._problem.outputs
-        if self._problem.loss == "cross_entropy":
+        classes = self.seen_classes or self._problem.outputs
+        if self._problem.loss in ("cross_entropy", "token_cross_entropy"):
             whole = targets.dtype in (torch.int64, torch.int32, torch.uint8)
             if not whole or bool(((targets < 0) | (targets >= classes)).any()):
                 low, high = targets.min().item(), targets.max().item()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from neoteny.methods.method import Method
     from neoteny.problems.problem import Problem
 
-LOSSES = ("mse", "cross_entropy")
-PERFORMANCES = ("error", "accuracy", "return")
+LOSSES = ("mse", "cross_entropy", "token_cross_entropy")
+PERFORMANCES = ("error", "loss", "accuracy", "return")
 
 
 def check_kind(where: str, name: str, value: object, kind: type, example: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from neoteny.backends.kernel.coverage import why_not_covered
 from neoteny.problems.problem import Problem
 from neoteny.suite.identity import RESULTS_VERSION
+from neoteny.suite.plasticity_probe import LEARNING_MEASURES
 from neoteny.suite.sweep import Network, Setting, Sweep
 
 
@@ -82,6 +83,8 @@ def _configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[s
         "kernel": choose_backend(kernel, problem, setting)[0],
         "seed": seed,
     }
+    if any(name in LEARNING_MEASURES for name in sweep.measures):
+        described["probe"] = [sweep.probe_updates, sweep.probe_optimizer, sweep.probe_step_size]
     if setting.agent is not None:
         described |= {"agent": canonical(setting.agent), "points_per_task": sweep.points_per_task}
     return described
@@ -92,7 +95,7 @@ def describe(sweep: Sweep) -> dict[str, Any]:
     described = {
         field.name: canonical(getattr(sweep, field.name))
         for field in dataclasses.fields(sweep)
-        if field.name != "settings"
+        if field.name != "settings" and (not field.metadata.get("new") or getattr(sweep, field.name) != field.default)
     }
     described["settings"] = [{"label": setting.label, **canonical(setting)} for setting in sweep.settings]
     return described
@@ -118,7 +121,7 @@ def choose_backend(kernel: str, problem: Problem, setting: Setting) -> tuple[str
     if kernel == "cuda":
         from neoteny.backends.graphs import backend as graphs
 
-        if not graphs.why_not_recorded(setting.methods):
+        if not graphs.why_not_recorded(setting.methods) and not problem.schedules_step_size:
             return "graphs", missing
     return "reference", why
 

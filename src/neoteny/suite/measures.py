@@ -1,7 +1,8 @@
 """What is measured at the start of a task, or at its end where an agent acts: correlates of lost plasticity.
 
 A measure is a function of a `Snapshot` (hidden activations and weights of some runs) that gives one number per run. Add
-one by writing the function and its line in `MEASURES`.
+one by writing the function and its line in `MEASURES`. Measures for which a copy has to learn are in
+`plasticity_probe`.
 
 Where the hidden units are is found by tracing the network, as in `diagnose`, and they are read at the same points: at
 the input of the layer that consumes them (behind a pooling), but before a norm that follows the activation.
@@ -25,6 +26,7 @@ from neoteny import metrics
 from neoteny.layers.groups import UnitGroup
 from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
 from neoteny.stacking.stack import Stack
+from neoteny.suite.plasticity_probe import LEARNING_MEASURES
 from neoteny.text import nearest
 from neoteny.wiring.hidden import hidden_layers
 from neoteny.wiring.read_point import by_unit, read_at
@@ -68,19 +70,38 @@ def weight_magnitude(snapshot: Snapshot) -> Tensor:
     return metrics.weight_magnitude(snapshot.weights, run_dims=1)
 
 
+def linearised_units(snapshot: Snapshot) -> Tensor:
+    """Share of all hidden units that are positive on 90% of the examples: ReLU units that are linear there."""
+    return _share_of_units(metrics.linearised_share, snapshot)
+
+
+def duplicate_units(snapshot: Snapshot) -> Tensor:
+    """Share of all hidden units whose correlation with another unit of their layer is beyond 0.95."""
+    return _share_of_units(metrics.duplicate_share, snapshot)
+
+
+def distance_from_isometry(snapshot: Snapshot) -> Tensor:
+    """How far the singular values of the scaled weight matrices are from 1, mean over matrices."""
+    return metrics.distance_from_isometry(snapshot.weights, run_dims=1)
+
+
 MEASURES: dict[str, Callable[[Snapshot], Tensor]] = {
     "dead_units": dead_units,
     "saturated_units": saturated_units,
+    "linearised_units": linearised_units,
+    "duplicate_units": duplicate_units,
     "effective_rank": effective_rank,
     "weight_magnitude": weight_magnitude,
+    "distance_from_isometry": distance_from_isometry,
 }
+_OF_WEIGHTS = ("weight_magnitude", "distance_from_isometry")
 
 
 def check_measures(names: Sequence[str]) -> None:
     """Refuse a name that is not a measure."""
+    known = [*MEASURES, *LEARNING_MEASURES]
     for name in names:
-        if name not in MEASURES:
-            known = list(MEASURES)
+        if name not in known:
             raise ValueError(f"Unknown measure {name!r}.{nearest(name, known)} Known are {', '.join(known)}.")
 
 
@@ -99,12 +120,12 @@ def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Ten
     Raises:
         ValueError: tracing cannot tell where the hidden units of the network are; the message names it.
     """
-    groups = _hidden_units(stack, inputs) if any(name != "weight_magnitude" for name in names) else ()
+    groups = _hidden_units(stack, inputs) if any(name not in _OF_WEIGHTS for name in names) else ()
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for start, stop in _chunks(stack, inputs):
         snapshot = _take(stack, groups, inputs, start, stop, count_repeats="effective_rank" in names)
         for name in names:
-            needs = snapshot.weights if name == "weight_magnitude" else snapshot.activations
+            needs = snapshot.weights if name in _OF_WEIGHTS else snapshot.activations
             values = MEASURES[name](snapshot) if needs else torch.full((stop - start,), torch.nan)
             found[name].append(values.to("cpu", torch.float64))
     return {name: torch.cat(chunks) for name, chunks in found.items()}

@@ -62,7 +62,7 @@ class PlannedStack:
     @property
     def updates(self) -> int:
         """Updates of each run from beginning to end; an agent's actions."""
-        return self.problem.tasks * self.problem.steps_per_task
+        return self.problem.steps_before(self.problem.tasks)
 
     @property
     def name(self) -> str:

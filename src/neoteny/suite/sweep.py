@@ -6,17 +6,20 @@ An experiment's `sweep(scale)` returns a `Sweep`; `stacks` turns it into runs an
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter
+from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from neoteny.backends.library import check_schedule
 from neoteny.methods.method import Method
-from neoteny.problems.problem import Problem, Worlds
+from neoteny.problems.problem import NEW_FIELD, Problem, Worlds
 from neoteny.suite.checks import (
     as_tuple,
     check_distinct,
@@ -29,6 +32,7 @@ from neoteny.suite.checks import (
     shown,
 )
 from neoteny.suite.measures import check_measures
+from neoteny.suite.plasticity_probe import LEARNING_MEASURES, OPTIMIZERS
 from neoteny.text import check_whole, nearest
 
 if TYPE_CHECKING:
@@ -223,6 +227,10 @@ class Sweep:
         points_per_task: at how many points of a task an agent's return is recorded, for curves within tasks.
         chosen: values on which the paper is silent.
         dtype: "float32" or "float64".
+        probe_updates: updates of a discarded copy, for the measures that let it learn an unseen task
+            (`suite.plasticity_probe.LEARNING_MEASURES`); at most those of a task.
+        probe_optimizer: what the copy learns with, from nothing: "sgd" or "adam".
+        probe_step_size: its step size.
     """
 
     problem: Problem
@@ -236,11 +244,14 @@ class Sweep:
     chosen: tuple[Assumption, ...] = ()
     dtype: str = "float32"
     points_per_task: int = 20
+    probe_updates: int = field(default=200, metadata=NEW_FIELD)
+    probe_optimizer: str = field(default="sgd", metadata=NEW_FIELD)
+    probe_step_size: float = field(default=0.01, metadata=NEW_FIELD)
 
     def __post_init__(self) -> None:
         check_kind("Sweep", "problem", self.problem, Problem, "PermutedMNIST(tasks=10)")
         check_problem("Sweep", self.problem)
-        check_whole(self, runs=1, measure_every=1, probe_examples=1, stack_size=1, points_per_task=1)
+        check_whole(self, runs=1, measure_every=1, probe_examples=1, stack_size=1, points_per_task=1, probe_updates=1)
         for name, kind, example in (
             ("settings", Setting, '(Setting("BP", net, (SGD(0.01),)),)'),
             ("measures", str, '("dead_units", "effective_rank")'),
@@ -249,12 +260,14 @@ class Sweep:
             object.__setattr__(self, name, as_tuple("Sweep", name, getattr(self, name), kind, example))
         check_measures(self.measures)
         check_distinct("Sweep", "measures", self.measures)
+        _check_probe(self)
         if not self.settings:
             raise ValueError("Sweep: settings is empty; an experiment needs at least one.")
         if self.selection is not None:
             check_kind("Sweep", "selection", self.selection, Selection, "Selection(more_runs=20)")
         for setting in self.settings:
-            _check_agent(setting, setting.problem or self.problem)
+            _check_agent(setting, setting.problem or self.problem, self.measures)
+            check_schedule(setting.problem or self.problem, setting.methods[0])
         labels = [setting.label for setting in self.settings]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
@@ -263,9 +276,25 @@ class Sweep:
             raise ValueError(f'Sweep: dtype must be "float32" or "float64"; got {self.dtype!r}.')
 
 
-def _check_agent(setting: Setting, problem: Problem) -> None:
-    """An agent belongs to a problem of control, and to no other."""
+def _check_probe(sweep: Sweep) -> None:
+    if not isinstance(sweep.probe_optimizer, str) or sweep.probe_optimizer not in OPTIMIZERS:
+        known = " or ".join(f'"{name}"' for name in OPTIMIZERS)
+        raise ValueError(f"Sweep: probe_optimizer must be {known}; got {sweep.probe_optimizer!r}.")
+    size = sweep.probe_step_size
+    if isinstance(size, bool) or not isinstance(size, Real) or not 0.0 < float(size) < math.inf:
+        raise ValueError(f"Sweep: probe_step_size must be a number above 0; got {size!r}.")
+    object.__setattr__(sweep, "probe_step_size", float(size))
+
+
+def _check_agent(setting: Setting, problem: Problem, measures: Sequence[str]) -> None:
+    """An agent belongs to a problem of control, and to no other; there is nothing there that a probe could learn."""
     name = type(problem).__name__
+    learning = [measure for measure in measures if measure in LEARNING_MEASURES]
+    if problem.control and learning:
+        raise ValueError(
+            f"Sweep: the measure {learning[0]!r} needs examples with targets, which {name}, a problem of control, does "
+            "not have; leave it out."
+        )
     if problem.control and setting.agent is None:
         raise ValueError(
             f"Setting {setting.method!r}: {name} is a problem of control, in which an agent acts; give one, for "

@@ -17,13 +17,16 @@ from torch import Tensor, nn
 
 from neoteny.backends.backend import make_backend
 from neoteny.foreign_code import called, generator_states, is_users, refuse_draws
-from neoteny.problems.problem import Plan, Stream
+from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
 from neoteny.suite.measures import measure
+from neoteny.suite.plasticity_probe import LEARNING_MEASURES, OPTIMIZERS, PlasticityProbe, fresh_stack
 from neoteny.suite.provenance import digest_weights
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.store.checkpoints import check_plain
+
+_TEST_EXAMPLES = 500  # of a run that are predicted together: those of a large test set would fill the memory
 
 
 class Training:
@@ -48,11 +51,15 @@ class Training:
         stream = CheckedStream(self.problem, stream) if is_users(stream) else stream
         self._seeds = [run.seed for run in planned.runs]
         self._dtype = getattr(torch, planned.sweep.dtype)
+        self._stream = stream
+        self._probe: PlasticityProbe | None = None
         self._stack, self.initial = _build(planned, self._dtype, device)
         self._backend = make_backend(
             planned.backend, self._stack, stream, self._seeds, self.problem, self._dtype, threads
         )
-        self._head = _find_head(self._stack.module(0)) if self.problem.tells_task else ""
+        self._head = ""
+        if self.problem.tells_task and self.problem.zeroes_output:
+            self._head = _find_head(self._stack.module(0))
         count = len(self._seeds)
         self.diverged_at = torch.full((count,), -1, dtype=torch.int64)
         self._total = torch.zeros(count, dtype=torch.float64)
@@ -80,7 +87,7 @@ class Training:
     @property
     def updates(self) -> int:
         """Updates of each run so far."""
-        return self.task * self.problem.steps_per_task + self.step
+        return self.problem.steps_before(self.task) + self.step
 
     @property
     def finished(self) -> bool:
@@ -175,21 +182,42 @@ class Training:
             if self.task > 0:  # before the first task there is nothing to act on
                 wanted = any(method.needs_boundary_data for method in self._stack.methods)
                 self._stack.task_boundary(self._one_pass(plan) if wanted else None)
-            self._stack.zero_layer(self._head)
+            if self._head:
+                self._stack.zero_layer(self._head)
             self._backend.read()
         self._total.zero_()
         sweep = self.planned.sweep
         if sweep.measures and self.task % sweep.measure_every == 0:
             self._backend.write_back()
-            inputs = plan.probe(sweep.probe_examples, self.device).to(self._dtype)
-            for name, values in measure(sweep.measures, self._stack, inputs).items():
-                self._record(name, values)
+            inputs = self.problem.as_inputs(plan.probe(sweep.probe_examples, self.device), self._dtype)
+            still = [name for name in sweep.measures if name not in LEARNING_MEASURES]
+            learning = [name for name in sweep.measures if name in LEARNING_MEASURES]
+            found = measure(still, self._stack, inputs) if still else {}
+            if learning:
+                found |= self._probing().measure(learning, self._stack, inputs)
+            for name in sweep.measures:
+                self._record(name, found[name])
+
+    def _probing(self) -> PlasticityProbe:
+        """The plasticity probe; its unseen task and its fresh networks are the same all along."""
+        if self._probe is None:
+            sweep = self.planned.sweep
+            optimizer = OPTIMIZERS[sweep.probe_optimizer](sweep.probe_step_size)
+
+            def make_fresh() -> Stack:
+                networks = [run.make_network(self._dtype).to(self.device) for run in self.planned.runs]
+                return fresh_stack(networks, optimizer, self._stack, self._head)
+
+            unseen, updates, types = self._stream.unseen(self._seeds), sweep.probe_updates, (self._dtype, self.device)
+            self._probe = PlasticityProbe(unseen, updates, optimizer, *types, make_fresh, self.problem.as_inputs)
+        return self._probe
 
     def _one_pass(self, plan: Plan) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of one pass through a task's data."""
         for step in range(plan.steps_of_a_pass or plan.steps):
             inputs, targets = plan.batches(step, step + 1, self.device)
-            yield inputs[0].to(self._dtype), targets[0].to(self._dtype) if targets.is_floating_point() else targets[0]
+            inputs = self.problem.as_inputs(inputs[0], self._dtype)
+            yield inputs, targets[0].to(self._dtype) if targets.is_floating_point() else targets[0]
 
     def _train_block(self, stop: int) -> None:
         before = generator_states() if self._watched else {}
@@ -197,7 +225,7 @@ class Training:
         if before:
             refuse_draws(" or ".join(self._watched), before, generator_states())
         new = (broken >= 0) & (self.diverged_at < 0)
-        before = self.task * self.problem.steps_per_task
+        before = self.problem.steps_before(self.task)
         self.diverged_at = torch.where(new, before + broken, self.diverged_at)
         self._total += total
         self.step, self._counted = stop, self._stack.updates
@@ -208,13 +236,19 @@ class Training:
             self._record(self.problem.performance, self._total / plan.steps)
         else:
             self._backend.write_back()
-            right = self._stack.predict(held_out[0].to(self._dtype)).argmax(-1) == held_out[1]
-            self._record(self.problem.performance, right.double().mean(-1).cpu())
+            parts = [part.split(_TEST_EXAMPLES, dim=1) for part in held_out]
+            right = [self._right(inputs, targets) for inputs, targets in zip(*parts, strict=True)]
+            self._record(self.problem.performance, torch.cat(right, 1).flatten(1).double().mean(-1).cpu())
         replaced = self._backend.replaced()
         if replaced is not None:
             self._record("replaced", (replaced - self._replaced).double())
             self._replaced.copy_(replaced)
         self.task, self.step = self.task + 1, 0
+
+    def _right(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Which of some held-out examples every run has right, (n, T, ...)."""
+        outputs = self._stack.predict(self.problem.as_inputs(inputs, self._dtype))
+        return self._stack.counted(outputs).argmax(-1) == targets
 
     def _record(self, metric: str, values: Tensor) -> None:
         kept = torch.where(self.diverged_at >= 0, torch.nan, values.double())
@@ -230,27 +264,31 @@ def _build(planned: PlannedStack, dtype: torch.dtype, device: torch.device) -> t
             network = run.make_network(dtype)
             digests[run.seed] = digest_weights(network)
             made[run.seed] = network.to(device)
-    example = torch.zeros(1, *planned.problem.input_shape, dtype=dtype)
+    problem = planned.problem
+    example = torch.zeros(1, *problem.input_shape, dtype=torch.int64 if problem.tokens else dtype)
     built = stack(
         [made[run.seed] for run in planned.runs],
         *planned.methods(),
-        loss=planned.problem.loss,
+        loss=problem.loss,
         example=example.to(device),
         seeds=[run.seed for run in planned.runs],
     )
     if is_users(built.template):
-        built.loss = _checked_loss(built.loss, type(built.template).__name__, planned.problem.outputs)
+        built.loss = _checked_loss(built.loss, type(built.template).__name__, problem)
     return built, [digests[run.seed] for run in planned.runs]
 
 
-def _checked_loss(loss: Loss, name: str, outputs: int) -> Loss:
+def _checked_loss(loss: Loss, name: str, problem: Problem) -> Loss:
     """The loss of a user's network, refused where it does not give what the problem asks for."""
+    by_token = problem.loss == "token_cross_entropy"
+    shape = f"(batch, {'positions, ' if by_token else ''}{problem.outputs})"
 
     def checked(given: Any, targets: Tensor) -> Tensor:
-        if not isinstance(given, Tensor) or given.dim() != 3 or given.shape[-1] != outputs:
+        axes = targets.dim() + 1 if by_token else 3
+        if not isinstance(given, Tensor) or given.dim() != axes or given.shape[-1] != problem.outputs:
             came = f"shape {tuple(given.shape[1:])}" if isinstance(given, Tensor) else type(given).__name__
             with called(f"in {name}.forward"):
-                raise ValueError(f"{name} must give one tensor of shape (batch, {outputs}) as outputs; got {came}.")
+                raise ValueError(f"{name} must give one tensor of shape {shape} as outputs; got {came}.")
         return loss(given, targets)
 
     return checked

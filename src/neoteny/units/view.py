@@ -127,6 +127,8 @@ class View(ABC):
         self.input_gradients: Mapping[str, list[Tensor]] = {}
         self.calls: list[Call] = []
         self.loss: Tensor | None = None
+        self.step_size_factor = 1.0
+        """What a schedule multiplies the optimizer's step size by at this update (`scheduled`)."""
         self.listeners: list[ResetListener] = []
         self._per_run: dict[Any, Tensor] = {}
         self._magnitudes: Magnitudes | None = None
@@ -226,6 +228,10 @@ class View(ABC):
     def step_size(self, name: str) -> float | Tensor:
         """The optimizer's present step size for a parameter, ready to broadcast against it."""
         raise TypeError(f"The step size of {name!r} is not known here.")
+
+    def scheduled(self, size: float | Tensor) -> float | Tensor:
+        """A step size as the schedule has it at this update."""
+        return size if self.step_size_factor == 1.0 else size * self.step_size_factor
 
     def forward(self, call: Call, tensors: Mapping[str, Tensor] | None = None, reads: Sequence[str] = ()) -> Pass:
         """Make a forward pass again, in evaluation mode, without a trace in buffers, random states or recordings.

@@ -16,6 +16,7 @@ from neoteny.methods import Method
 from neoteny.methods.remedies import REMEDIES
 from neoteny.problems import PROBLEMS
 from neoteny.suite.measures import MEASURES
+from neoteny.suite.plasticity_probe import LEARNING_MEASURES
 from neoteny.suite.rl.ppo import PPO
 
 HEAVY = {"torch", "numpy", "pandas", "pyarrow", "numba", "scipy", "matplotlib", "plotly", "rich", "gymnasium"}
@@ -71,7 +72,7 @@ def test_the_list_has_what_importing_would_find() -> None:
         "method": {name: getattr(methods, name) for name in methods.__all__},
         "agent": {"PPO": PPO},
         "network": {name: getattr(nets, name) for name in nets.__all__ if name not in REMEDIES},
-        "measure": MEASURES,
+        "measure": {**MEASURES, **LEARNING_MEASURES},
     }
     things["method"] = {
         name: kind
@@ -84,7 +85,7 @@ def test_the_list_has_what_importing_would_find() -> None:
     }
     expected["layer"] = [(name, remedy.what) for name, remedy in REMEDIES.items()]
     assert list_things() == expected
-    assert set(nets.__all__) - set(REMEDIES) == {"ActorCritic", "ConvNet", "MLP"}
+    assert set(nets.__all__) - set(REMEDIES) == {"ActorCritic", "ConvNet", "GPT", "MLP", "ResNet"}
     assert all(line for lines in expected.values() for _, line in lines)
 
 

@@ -17,6 +17,7 @@ from support.method_agreement import (
     agree_attached,
     agree_in_a_stack,
     alternate,
+    both_optimizers,
     normal_draws,
     optimizer_agrees_as_torch_optimizer,
     optimizer_agrees_in_a_stack,
@@ -92,8 +93,7 @@ CASES = [
 
 
 class TestAMethodAndItsReference:
-    @pytest.mark.parametrize("optimizer_name", ["sgd", "adam"])
-    @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+    @pytest.mark.parametrize(("case", "optimizer_name"), both_optimizers(CASES))
     def test_agree_at_every_update_attached(self, case: Case, optimizer_name: str) -> None:
         agree_attached(case, optimizer_name)
 

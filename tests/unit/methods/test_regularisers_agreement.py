@@ -19,6 +19,7 @@ from support.method_agreement import (
     agree_attached,
     agree_in_a_stack,
     alternate,
+    both_optimizers,
     reference_optimizer,
 )
 
@@ -146,8 +147,7 @@ CASES = [
 
 
 class TestARegulariserAndItsReference:
-    @pytest.mark.parametrize("optimizer_name", ["sgd", "adam"])
-    @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+    @pytest.mark.parametrize(("case", "optimizer_name"), both_optimizers(CASES))
     def test_agree_at_every_update_attached(self, case: Case, optimizer_name: str) -> None:
         agree_attached(case, optimizer_name)
 

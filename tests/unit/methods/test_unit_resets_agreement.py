@@ -27,6 +27,7 @@ from support.method_agreement import (
     agree_attached,
     agree_in_a_stack,
     alternate,
+    both_optimizers,
     fresh_rows,
     reference_optimizer,
 )
@@ -184,8 +185,7 @@ def resets_the_same_units(net: nn.Module, reference: Any, trained: list[Tensor])
 
 
 class TestAMethodAndItsReference:
-    @pytest.mark.parametrize("optimizer_name", ["sgd", "adam"])
-    @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+    @pytest.mark.parametrize(("case", "optimizer_name"), both_optimizers(CASES))
     def test_agree_at_every_update_attached(self, case: Case, optimizer_name: str) -> None:
         agree_attached(case, optimizer_name, resets_the_same_units)
 

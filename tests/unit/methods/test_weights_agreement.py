@@ -38,6 +38,7 @@ from support.method_agreement import (
     agree_in_a_stack,
     alternate,
     batches,
+    both_optimizers,
     flat,
     live,
     make_network,
@@ -163,8 +164,7 @@ CASES = [
 
 
 class TestAMethodAndItsReference:
-    @pytest.mark.parametrize("optimizer_name", ["sgd", "adam"])
-    @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+    @pytest.mark.parametrize(("case", "optimizer_name"), both_optimizers(CASES))
     def test_agree_at_every_update_attached(self, case: Case, optimizer_name: str) -> None:
         agree_attached(case, optimizer_name)
 
@@ -258,7 +258,7 @@ def naive_injection(net: nn.Module, seed: int, optimizer: str, at: int) -> plast
     return plasticity_injection.NaiveInjection(layers, ACTIVATIONS, reference_optimizer(optimizer), fresh=fresh, at=at)
 
 
-@pytest.mark.parametrize("optimizer_name", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer_name", [pytest.param("sgd", marks=pytest.mark.slow), "adam"])
 def test_plasticity_injection_agrees_at_every_update_attached(optimizer_name: str) -> None:
     net = make_network(0)
     reference = naive_injection(net, SEEDS[0], optimizer_name, at=50)

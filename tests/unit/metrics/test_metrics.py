@@ -18,6 +18,7 @@ from neoteny import metrics
 from reference import metrics as reference
 
 NAMES = sorted(metrics.__all__)
+EARLIER = ("initial", "losses_after", "previous")  # the same tensors at another time
 BATCH_SHAPES = [(), (2,), (2, 3)]
 unhurried = settings(deadline=None, max_examples=60)  # no deadline: the machine may be busy
 RANKS = [metrics.effective_rank, metrics.stable_rank, metrics.rank_99]
@@ -35,9 +36,9 @@ def arguments(metric: Callable[..., Tensor], value: Tensor, run_dims: int) -> tu
     """A call for any metric: every parameter without a default is data, and its name says of which kind."""
     parameters = inspect.signature(metric).parameters.values()
     data = [p.name for p in parameters if p.default is p.empty]
-    unknown = set(data) - {"matrix", "activations", "weights", "initial", "grads"}
+    unknown = set(data) - {"matrix", "activations", "weights", "grads", "gradients", "losses", "outputs", *EARLIER}
     assert not unknown, f"{metric.__name__}: teach this file how to draw {unknown}"
-    values = [value if name != "initial" else value + 0.5 for name in data]
+    values = [value if name not in EARLIER else value * 0.5 for name in data]  # exact in every type
     takes_run_dims = any(p.name == "run_dims" for p in parameters)
     return values, {"run_dims": run_dims} if takes_run_dims else {}
 

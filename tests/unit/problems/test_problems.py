@@ -58,6 +58,15 @@ IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
         {"pixels": "grey"},
     ],
     "RandomLabelImages": [{"images_per_task": 1201}, {"epochs": -3}],
+    "PermutedShakespeare": [
+        {"sequences_per_task": 0},
+        {"sequences_per_task": 9, "batch_size": 2},
+        {"epochs": 0},
+        {"context": 0},
+        {"context": 8.0},
+        {"source": "hamlet"},
+        {"source": None},
+    ],
     "ContinualImageNet": [
         {"train_images": 0},
         {"test_images": 0},
@@ -65,6 +74,52 @@ IMPOSSIBLE: dict[str, list[dict[str, Any]]] = {
         {"batch_size": 0},
         {"epochs": 0},
         {"source": None},
+    ],
+    "WarmStart": [
+        {"classes": 1},
+        {"train_images": 0},
+        {"test_images": 0},
+        {"first_share": 1.5},
+        {"first_share": 0.0},
+        {"first_epochs": 0},
+        {"epochs": 0},
+        {"batch_size": 18_001},
+        {"source": None},
+    ],
+    "SampleIncremental": [
+        {"classes": 1},
+        {"train_images": 0},
+        {"test_images": 0},
+        {"images_per_task": 4501},
+        {"images_per_task": 127},
+        {"epochs": 0},
+        {"tasks": 11},
+        {"batch_size": 4501},
+        {"source": ""},
+    ],
+    "ClassIncremental": [
+        {"classes": 99},
+        {"classes_per_task": 6},
+        {"train_images": 0},
+        {"test_images": 0},
+        {"tasks": 21},
+        {"batch_size": 2251},
+        {"epochs": 0},
+        {"decay_at": (0.5, 1.0)},
+        {"decay_at": [0.5]},
+        {"decay_factor": 0.0},
+        {"augmented": 1},
+        {"test_augmented": None},
+        {"source": None},
+    ],
+    "ShiftingControl": [
+        {"environment": "CartPole-v0"},
+        {"environment": None},
+        {"period_steps": 399},
+        {"shift_std": -1.0},
+        {"shift_std": float("nan")},
+        {"shift_std": True},
+        {"episode_steps": 0},
     ],
     "SlipperyAnt": [
         {"simulator": "bullet"},
@@ -107,29 +162,31 @@ def test_a_problem_is_frozen_hashable_and_pickles(problem: Problem) -> None:
 @each_problem
 def test_shapes_and_types_are_those_of_the_contract(problem: Problem) -> None:
     plan = opened(problem).plan(SEEDS, 1)
-    assert plan.steps == problem.steps_per_task
+    assert plan.steps == problem.steps_before(2) - problem.steps_before(1) <= problem.steps_per_task
     inputs, targets = plan.batches(2, 7, CPU)
     batch = inputs.shape[2]
     assert inputs.shape == (5, 3, batch, *problem.input_shape)
-    assert inputs.dtype == torch.float32
+    number_type = torch.int64 if problem.tokens else torch.float32
+    assert inputs.dtype == number_type
     assert inputs.is_contiguous()
     assert targets.is_contiguous()
     if problem.loss == "mse":
         assert targets.shape == (5, 3, batch, problem.outputs)
         assert targets.dtype == torch.float32
     else:
-        assert targets.shape == (5, 3, batch)
+        assert targets.shape == (5, 3, batch, *(problem.input_shape if problem.tokens else ()))
         assert targets.dtype == torch.int64
         assert 0 <= int(targets.min()) <= int(targets.max()) < problem.outputs
     probe = plan.probe(11, CPU)
     assert probe.shape == (3, 11, *problem.input_shape)
-    assert probe.dtype == torch.float32
+    assert probe.dtype == number_type
     held_out = plan.test(CPU)
     if held_out is not None:
         inputs, targets = held_out
         assert inputs.shape == (*targets.shape, *problem.input_shape)
         assert targets.shape[0] == 3
         assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
+        assert 0 <= int(targets.min()) <= int(targets.max()) < (plan.seen_classes or problem.outputs)
 
 
 @each_problem

@@ -98,7 +98,7 @@ def test_methods_on_units_need_an_example() -> None:
 
 
 def test_an_unknown_loss_is_refused() -> None:
-    with pytest.raises(ValueError, match="loss must be 'mse', 'cross_entropy' or a function"):
+    with pytest.raises(ValueError, match="loss must be 'mse', 'cross_entropy', 'token_cross_entropy' or a function"):
         make_stack(SGD(0.1), loss="huber")
 
 

@@ -14,9 +14,25 @@ import pytest
 import torch
 from torch import nn
 
+from neoteny import problems
 from neoteny.methods import L2, SGD, Adam, Method
 from neoteny.nets import MLP
-from neoteny.problems import ContinualImageNet, PermutedMNIST, Problem, SlipperyAnt, SlowlyChangingRegression
+from neoteny.problems import (
+    ClassIncremental,
+    ContinualImageNet,
+    LabelPermutedImages,
+    LabelPermutedMNIST,
+    PermutedMNIST,
+    PermutedShakespeare,
+    Problem,
+    RandomLabelImages,
+    RandomLabelMNIST,
+    SampleIncremental,
+    ShiftingControl,
+    SlipperyAnt,
+    SlowlyChangingRegression,
+    WarmStart,
+)
 from neoteny.problems.problem import Source
 from neoteny.suite import sweep as descriptions
 from neoteny.suite.environment import open_problems
@@ -32,6 +48,25 @@ SHARE = [-0.1, 1.1, NAN, INF, -INF, True, "0.5", None, (0.5,), torch.tensor(0.5)
 TEXT = ["", " ", "two\nlines", None, 3, ("text",), b"text"]
 FLAG = [0, 1, None, "yes", NAN]
 NAME = ["", None, 3, ("mnist",)]
+PIXELS = [*NAME, "centered"]
+LABEL_PERMUTED: dict[str, list[Any]] = {
+    "tasks": COUNT,
+    "examples_per_task": COUNT,
+    "source": NAME,
+    "classes": [*COUNT, 1],
+    "batch_size": [*COUNT, 7],
+    "pixels": PIXELS,
+}
+RANDOM_LABEL: dict[str, list[Any]] = {
+    "tasks": COUNT,
+    "images_per_task": [*COUNT, 1201],
+    "epochs": COUNT,
+    "batch_size": [*COUNT, 7],
+    "source": NAME,
+    "classes": [*COUNT, 1],
+    "new_images": FLAG,
+    "pixels": PIXELS,
+}
 
 
 def without(values: list[Any], *allowed: Any) -> list[Any]:
@@ -100,9 +135,18 @@ VALID: dict[type, Callable[..., Any]] = {
     Assumption: lambda **change: Assumption(**{"what": "width", "value": "30", "reason": "narrow", **change}),
     PPO: PPO,
     PermutedMNIST: PermutedMNIST,
+    PermutedShakespeare: PermutedShakespeare,
     SlowlyChangingRegression: SlowlyChangingRegression,
+    ClassIncremental: ClassIncremental,
     ContinualImageNet: ContinualImageNet,
+    SampleIncremental: SampleIncremental,
+    ShiftingControl: ShiftingControl,
     SlipperyAnt: SlipperyAnt,
+    WarmStart: WarmStart,
+    LabelPermutedImages: LabelPermutedImages,
+    LabelPermutedMNIST: LabelPermutedMNIST,
+    RandomLabelImages: RandomLabelImages,
+    RandomLabelMNIST: RandomLabelMNIST,
 }
 REFUSED: dict[type, dict[str, list[Any]]] = {
     Sweep: {
@@ -117,6 +161,9 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "chosen": [None, "width", ("width",), Assumption("width", "30", "narrow")],
         "dtype": ["float16", "", None, torch.float32, ("float32",)],
         "points_per_task": COUNT,
+        "probe_updates": COUNT,
+        "probe_optimizer": [*NAME, "rmsprop", SGD(0.1), ["sgd"]],
+        "probe_step_size": [0, -1, NAN, INF, True, "1", (1,), None],
     },
     Setting: {
         "method": TEXT,
@@ -167,6 +214,15 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "trace_decay": SHARE,
         "discount": SHARE,
         "clip": [*SHARE, 0.0, 1.0],
+        "entropy": [-0.1, NAN, INF, True, "0.1", None],
+        "reward_scale": [0.0, -1.0, NAN, INF, True, "1", None],
+    },
+    ShiftingControl: {
+        "tasks": COUNT,
+        "environment": [*NAME, "CartPole-v0"],
+        "period_steps": [*COUNT, 10],
+        "shift_std": [-1, NAN, INF, True, "2", None],
+        "episode_steps": [*COUNT, 10**6],
     },
     PermutedMNIST: {
         "tasks": COUNT,
@@ -174,7 +230,20 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "replacement": FLAG,
         "source": NAME,
         "batch_size": [*COUNT, 7],
+        "pixels": PIXELS,
+        "continue_passes": FLAG,
+        "images_per_run": COUNT[1:],
     },
+    PermutedShakespeare: {
+        "tasks": COUNT,
+        "sequences_per_task": [*COUNT, 7],
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 7],
+        "context": COUNT,
+        "source": [*NAME, "hamlet"],
+    },
+    **dict.fromkeys((LabelPermutedImages, LabelPermutedMNIST), LABEL_PERMUTED),
+    **dict.fromkeys((RandomLabelImages, RandomLabelMNIST), RANDOM_LABEL),
     SlowlyChangingRegression: {
         "tasks": COUNT,
         "examples_per_task": COUNT,
@@ -190,6 +259,41 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "test_images": COUNT,
         "batch_size": [*COUNT, 7],
         "epochs": COUNT,
+    },
+    WarmStart: {
+        "tasks": COUNT,
+        "source": NAME,
+        "classes": [*COUNT, 1],
+        "train_images": COUNT,
+        "test_images": COUNT,
+        "first_share": [*SHARE, 0.0],
+        "first_epochs": COUNT,
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 20_000],
+    },
+    SampleIncremental: {
+        "tasks": [*COUNT, 11],
+        "source": NAME,
+        "classes": [*COUNT, 1],
+        "train_images": [*COUNT, 449],
+        "test_images": COUNT,
+        "images_per_task": [*COUNT, 4501, 100],
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 4501],
+    },
+    ClassIncremental: {
+        "tasks": [*COUNT, 21],
+        "source": NAME,
+        "classes": [*COUNT, 99],
+        "classes_per_task": [*COUNT, 6],
+        "train_images": [*COUNT, 17],
+        "test_images": COUNT,
+        "epochs": COUNT,
+        "batch_size": [*COUNT, 2251],
+        "decay_at": [None, 0.5, [0.5], (0.0,), (1.0,), ("0.5",), (True,), (NAN,), (0.5, INF)],
+        "decay_factor": [0, -1, NAN, INF, True, "1", (1,)],
+        "augmented": FLAG,
+        "test_augmented": FLAG,
     },
     SlipperyAnt: {
         "tasks": COUNT,
@@ -210,7 +314,7 @@ def test_every_field_of_every_description_has_a_row() -> None:
     """A new description, or a new field of one, belongs into the table above."""
     public = [value for value in vars(descriptions).values() if isinstance(value, type)]
     own = {kind for kind in public if dataclasses.is_dataclass(kind) and kind.__module__ == descriptions.__name__}
-    ours = {kind for kind in Problem.__subclasses__() if kind.__module__.startswith("neoteny.")}
+    ours = set(problems.PROBLEMS.values())
     agents = {kind for kind in Agent.__subclasses__() if kind.__module__.startswith("neoteny.")}
     assert set(REFUSED) == set(VALID) == (own - {Agent}) | ours | agents
     for kind, fields in REFUSED.items():

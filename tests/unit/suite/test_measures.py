@@ -192,8 +192,12 @@ def old_measures(runs: Stack, inputs: Tensor) -> dict[str, Tensor]:
         saturated = sum(int(metrics.saturated_units(layer).sum()) for layer in units)
         found["dead_units"].append(torch.tensor(dead / sum(layer.shape[-1] for layer in units)))
         found["saturated_units"].append(torch.tensor(saturated / sum(layer.shape[-1] for layer in units)))
+        for name in ("linearised_units", "duplicate_units"):
+            some = sum(int(getattr(metrics, name)(layer).sum()) for layer in units)
+            found[name].append(torch.tensor(some / sum(layer.shape[-1] for layer in units)))
         ranks = [metrics.effective_rank(layer.flatten(1)) for layer in layers]
         found["effective_rank"].append(torch.stack(ranks).mean())
+        found["distance_from_isometry"].append(metrics.distance_from_isometry(module.parameters()))
         found["weight_magnitude"].append(metrics.weight_magnitude(module.parameters()))
     return {name: torch.stack(each).double() for name, each in found.items()}
 

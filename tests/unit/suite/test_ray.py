@@ -121,6 +121,7 @@ def test_killed_workers_nodes_and_drivers_leave_the_local_table(nodes: Nodes, tm
     assert_same(tmp_path / "out", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_stack_that_needs_a_gpu_waits_for_one_and_says_so(nodes: Nodes, tmp_path: Path, zygote: Zygote) -> None:
     experiment, log = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "log.txt"
     run = ("run", experiment, *FAST, "--out", tmp_path / "out", "--on", "ray", "--gpus-per-stack", "0.5")

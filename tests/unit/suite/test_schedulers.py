@@ -12,13 +12,14 @@ from neoteny.cli.parser import RunOptions
 from neoteny.cli.prepare import prepare
 from neoteny.cli.run import Launch, join_run
 from neoteny.methods import SGD
-from neoteny.nets import MLP
-from neoteny.suite.schedulers.memory import COPIES, PROCESS_BYTES, count_parameters, estimate_bytes
+from neoteny.nets import GPT, MLP
+from neoteny.problems import PermutedShakespeare
+from neoteny.suite.schedulers.memory import COPIES, OUTPUT_COPIES, PROCESS_BYTES, count_parameters, estimate_bytes
 from neoteny.suite.schedulers.scheduler import Work, describe_stack, find_stack, load_scheduler
 from neoteny.suite.stacks import runs_of, stacks_of
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.results import Results
-from neoteny.suite.sweep import Setting, network
+from neoteny.suite.sweep import Setting, Sweep, network
 from support.small_sweeps import PROBLEM, make_sweep
 from support.suite import wait_until, write_experiment
 
@@ -88,6 +89,14 @@ def test_the_memory_of_a_stack_grows_with_its_runs() -> None:
     assert count_parameters(net, PROBLEM) == parameters
     assert estimate_bytes(four) - PROCESS_BYTES == 4 * 8 * COPIES * parameters
     assert estimate_bytes(two) - PROCESS_BYTES == 2 * 8 * COPIES * parameters
+
+
+def test_memory_counts_the_outputs_of_every_position_where_inputs_are_tokens() -> None:
+    problem = PermutedShakespeare(sequences_per_task=4, batch_size=4, context=16, source="synthetic")
+    sweep = Sweep(problem, (Setting("BP", network(GPT, hidden=8), (SGD(0.1),)),), runs=3)
+    (three,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
+    each = COPIES * count_parameters(sweep.settings[0].network, problem) + OUTPUT_COPIES * 4 * 16 * problem.outputs
+    assert estimate_bytes(three) - PROCESS_BYTES == 3 * 4 * each
 
 
 @pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])

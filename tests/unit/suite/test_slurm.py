@@ -89,6 +89,7 @@ def test_local_jobs_that_are_warned_of_their_time_limit_give_the_local_table(
     assert "1 ended" in describe_queue(out)
 
 
+@pytest.mark.slow
 def test_a_slurm_of_small_programs_trains_an_array(whole: tuple[Path, Path], tmp_path: Path, zygote: Zygote) -> None:
     experiment, expected = whole
     programs = tmp_path / "programs"

@@ -74,6 +74,11 @@ class GraphBackend(StackBackend):
             raise ValueError(
                 f"GraphBackend expects methods whose update can be recorded; got {stack.methods!r}: {why}."
             )
+        if problem.schedules_step_size:
+            raise ValueError(
+                "GraphBackend records the step size with the update, but "
+                f"{type(problem).__name__} changes it during a task."
+            )
         self.reason = "" if device.type == "cuda" else "no CUDA device"
         reads = dict.fromkeys(name for method in stack.methods for name in method.reads(stack.view))
         self._forward: Forward = SideBySide.of(stack.template, reads, device) or stack.forward
@@ -128,6 +133,7 @@ class GraphBackend(StackBackend):
         stack, view = self._stack, self._stack.view
         stack.template.train()
         outputs, recorded = self._forward(view.tensors, self._inputs)
+        outputs = stack.counted(outputs)
         losses = stack.loss(outputs, self._targets)
         names = list(view.parameters)
         found = torch.autograd.grad(losses.sum(), list(view.parameters.values()), allow_unused=True)
@@ -174,7 +180,7 @@ class GraphBackend(StackBackend):
 
     def _record(self, inputs: Tensor, targets: Tensor) -> None:
         """Record the update; with a `reason` not to, its pieces are called as they are."""
-        self._inputs = torch.empty_like(inputs[0], dtype=self._dtype)
+        self._inputs = torch.empty_like(self._problem.as_inputs(inputs[0], self._dtype))
         self._targets = torch.empty_like(targets[0], dtype=self._dtype if targets.is_floating_point() else None)
         self._inputs.copy_(inputs[0])
         self._targets.copy_(targets[0])

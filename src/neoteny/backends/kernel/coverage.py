@@ -62,6 +62,8 @@ def why_not_covered(
         module = _template(math.prod(problem.input_shape), problem.outputs, tuple(sorted(network.items())))
     except (TypeError, ValueError) as error:  # the library says it again when it builds the network
         return f"the MLP cannot be built: {error}"
+    if len(problem.input_shape) > 1 and not network.get("flatten"):
+        return f"inputs of shape {tuple(problem.input_shape)} need an MLP with flatten=True"
     batch = batch_of(problem)
     sparse = why_not_sparse(module, methods, problem.loss, batch)
     if not sparse:

@@ -89,7 +89,10 @@ class SharedPlan(Plan):
     def of(stream: Stream, seeds: Sequence[int], task: int) -> SharedPlan:
         """The plan of a task for the runs of these seeds."""
         distinct, number = np.unique(np.asarray(seeds, dtype=np.int64), return_inverse=True)
-        return SharedPlan(*_draw(stream, tuple(distinct.tolist()), task), number.astype(np.int32))
+        plan, described = _draw(stream, tuple(distinct.tolist()), task)
+        if plan.seen_classes:
+            raise ValueError(f"Kernels count all outputs; {type(plan).__name__} has some that do not count.")
+        return SharedPlan(plan, described, number.astype(np.int32))
 
     def batches(self, start: int, stop: int, device: torch.device) -> tuple[Tensor, Tensor]:
         runs = torch.from_numpy(self.stream).to(device).long()

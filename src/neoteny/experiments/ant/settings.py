@@ -71,7 +71,7 @@ FIXED_AT_PAPER, FIXED_AT_LAPTOP, POLICY, LOSS, INITIAL, SHRINKAGE, BODY, CHANGE,
   0.8; above 12.5 the simulator cuts off the product of both
 - what counts as performance | the mean return of the episodes that end in a task, those at its beginning included |
   Figure C.11 shows return over time; a mean over whole tasks has the time lost after a change in it
-- training at the smoke scale | two tasks of 512 steps, episodes of 64, iterations of 256 with two epochs of
+- training at the smoke scale | two tasks of 256 steps, episodes of 32, iterations of 128 with two epochs of
   mini-batches of 64, networks of 32-32 units, which continual backpropagation replaces often | to see in seconds that
   everything runs; its numbers mean nothing
 - length of a task at the laptop scale | 200,000 steps, a fiftieth of the paper's | what a core does in minutes. An
@@ -92,14 +92,14 @@ def make_problem(scale: str, laptop_tasks: int = 10) -> SlipperyAnt:
     """
     return pick(
         scale,
-        smoke=SlipperyAnt(tasks=2, period_steps=512, episode_steps=64),
+        smoke=SlipperyAnt(tasks=2, period_steps=256, episode_steps=32),
         laptop=SlipperyAnt(tasks=laptop_tasks, period_steps=200_000),
         paper=SlipperyAnt(),
     )
 
 
 def points_per_task(scale: str) -> int:
-    """Points of the curves within tasks: each of 128, 10,000 or 200,000 steps."""
+    """Points of the curves within tasks: each of 64, 10,000 or 200,000 steps."""
     return pick(scale, smoke=4, laptop=20, paper=50)
 
 
@@ -156,5 +156,5 @@ def make_setting(
         details = {"l2": l2}
     agent, options = PPO(), dict[str, Any]()
     if scale == "smoke":
-        agent, options = PPO(iteration_steps=256, epochs=2, minibatch=64), {"hidden": (32, 32)}
+        agent, options = PPO(iteration_steps=128, epochs=2, minibatch=64), {"hidden": (32, 32)}
     return Setting(name, network(ActorCritic, **options), tuple(methods), details, agent=agent)

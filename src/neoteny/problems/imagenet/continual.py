@@ -110,10 +110,13 @@ class ImageNetStream(Stream):
         self.fingerprint = self.source.fingerprint
 
     def pairs(self, seed: int) -> np.ndarray:
-        """The class numbers of every task of a run, (tasks, 2); kept, because finding one means ordering all."""
+        """The class numbers of every task of a run, and of one more if there is one: (tasks + 1, 2).
+
+        They are kept, because finding one means ordering all.
+        """
         if seed not in self._pairs:
             first, second = np.triu_indices(len(self.source.names), 1)
-            order = shuffle([seed], 0, "imagenet.pairs", len(first))[0, 0, : self.problem.tasks].numpy()
+            order = shuffle([seed], 0, "imagenet.pairs", len(first))[0, 0, : self.problem.tasks + 1].numpy()
             self._pairs[seed] = np.stack((first[order], second[order]), axis=-1)
         return self._pairs[seed]
 
@@ -121,6 +124,19 @@ class ImageNetStream(Stream):
         problem = self.problem
         if not 0 <= task < problem.tasks:
             raise ValueError(f"ContinualImageNet has tasks 0 to {problem.tasks - 1}; got {task}.")
+        return self._plan(seeds, task)
+
+    def unseen(self, seeds: Sequence[int]) -> ImageNetPlan:
+        """The pair that would come after the last task; its classes may have been seen in other pairs."""
+        if any(len(self.pairs(seed)) <= self.problem.tasks for seed in seeds):
+            raise ValueError(
+                f"ContinualImageNet: the tasks are all {self.problem.tasks:,} pairs of the classes of "
+                f"{self.problem.source!r}, so that none is left that a run does not see; choose fewer tasks."
+            )
+        return self._plan(seeds, self.problem.tasks)
+
+    def _plan(self, seeds: Sequence[int], task: int) -> ImageNetPlan:
+        problem = self.problem
         classes = np.stack([self.pairs(seed)[task] for seed in seeds])
         train = torch.empty(len(seeds), 2, problem.train_images, 3, 32, 32, dtype=torch.uint8)
         held_out = torch.empty(len(seeds), 2, problem.test_images, 3, 32, 32, dtype=torch.uint8)

@@ -59,7 +59,10 @@ def open_digits(source: str, data: Path | str | None = None, classes: int | None
     prefix = _PREFIXES.get(source, "")
     images, labels = (_present(folder, prefix + name, remedy) for name in (IMAGES, LABELS))
     try:
-        return _read((images.resolve(), checksum(images)), (labels.resolve(), checksum(labels)), classes)
+        found = _read((images.resolve(), checksum(images)), (labels.resolve(), checksum(labels)))
+        if classes is not None and (most := int(found.labels.max())) >= classes:
+            raise DataError(f"{labels}: expected labels from 0 to {classes - 1}; found {most}.")
+        return found
     except DataError as fault:
         raise DataError(f"{fault} {remedy}") from fault
 
@@ -98,15 +101,13 @@ def _present(folder: Path, name: str, remedy: str) -> Path:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(images: tuple[Path, str], labels: tuple[Path, str], classes: int | None) -> LabelledImages:
+def _read(images: tuple[Path, str], labels: tuple[Path, str]) -> LabelledImages:
     """Images and labels from files with these checksums."""
     pixels, answers = read_idx(images[0]), read_idx(labels[0])
     if pixels.ndim != 3 or pixels.shape[1:] != (28, 28) or not len(pixels):
         raise DataError(f"{images[0]}: expected images of shape (N, 28, 28); found {pixels.shape}.")
     if answers.shape != pixels.shape[:1]:
         raise DataError(f"{labels[0]}: expected {len(pixels):,} labels, one for each image; found {answers.shape}.")
-    if classes is not None and answers.max() >= classes:
-        raise DataError(f"{labels[0]}: expected labels from 0 to {classes - 1}; found {answers.max()}.")
     return LabelledImages(
         torch.tensor(pixels.reshape(-1, 784)), torch.tensor(answers), f"{images[1][:16]}-{labels[1][:16]}"
     )

@@ -35,7 +35,7 @@ class Experience:
 
     Attributes:
         observations: (T, inputs), before each action.
-        actions: (T, outputs), as the policy drew them, before the world clips them.
+        actions: (T, outputs), as the policy drew them, before the world clips them; choices are int64 (T,).
         rewards: (T,).
         terminated: (T,) bool, whether the world came to an end, so that nothing follows.
         ended: (T,) bool, whether the episode ended, by the world or by its limit of time.
@@ -60,7 +60,11 @@ class OnPolicyLearner(Protocol):
     """The names of the metrics that `learn` returns."""
 
     def act(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """The action (outputs,) for an observation, given standard normal noise (outputs,)."""
+        """The action for an observation, given noise (outputs,).
+
+        It is a vector (outputs,), and the noise standard normal; or, where the problem is `discrete`, a whole number,
+        and the noise of Gumbel's distribution.
+        """
         ...
 
     def learn(self, experience: Experience, iteration: int) -> dict[str, float]:
@@ -192,12 +196,12 @@ class AgentTraining:
     def _iterate(self) -> None:
         first, steps = self.updates, min(self._iteration_steps, self.planned.updates - self.updates)
         try:
-            experience, frictions = self._act(steps)
+            experience, varied = self._act(steps)
         except SimulationError as error:
             self.diverged_at.fill_(self.updates)
             self.ended = f"ended at step {self.updates}: {error}"
             return
-        self._record.add_steps(first, experience.rewards.numpy(), experience.ended.numpy(), frictions)
+        self._record.add_steps(first, experience.rewards.numpy(), experience.ended.numpy(), varied)
         if steps == self._iteration_steps:  # the few steps left over at the end are not learned from
             self._probe = experience.observations[: self.planned.sweep.probe_examples]
             metrics = self._learner.learn(experience, self._iteration)
@@ -217,16 +221,15 @@ class AgentTraining:
         self._world.load_state_dict(self._built_from)
 
     def _act(self, steps: int) -> tuple[Experience, np.ndarray]:
-        """Act for some steps; also the friction at each."""
+        """Act for some steps; also what `Problem.varied` names, at each."""
         world: World = self._world
-        act, observation = self._learner.act, self._observation
+        act, observation, name = self._learner.act, self._observation, self.problem.varied
         kind = np.float64 if self._dtype == torch.float64 else np.float32
-        rows = torch.arange(steps)
-        seed = torch.tensor(self._seed)
-        noise = rng.normal(seed, self._iteration, "agent.action", rows, self.problem.outputs).numpy().astype(kind)
+        noise = self._noise(steps).astype(kind)
         observations = np.empty((steps, *self.problem.input_shape), dtype=kind)
-        actions = np.empty((steps, self.problem.outputs), dtype=kind)
-        rewards, frictions = np.empty(steps), np.empty(steps)
+        discrete = self.problem.discrete
+        actions = np.empty(steps, np.int64) if discrete else np.empty((steps, self.problem.outputs), dtype=kind)
+        rewards, varied = np.empty(steps), np.empty(steps)
         terminated, ended = np.zeros(steps, dtype=bool), np.zeros(steps, dtype=bool)
         final: list[np.ndarray] = []
         seen, shape = observations.shape[1:], actions.shape[1:]
@@ -235,7 +238,7 @@ class AgentTraining:
             actions[step] = action = _checked("the agent's action", act(observations[step], noise[step]), shape)
             observation, rewards[step], over, cut, _ = world.step(action)
             _checked("the world's observation", observation, seen)
-            frictions[step] = world.friction
+            varied[step] = getattr(world, name)
             if over or cut:
                 terminated[step], ended[step] = over, True
                 final.append(observation)
@@ -257,7 +260,14 @@ class AgentTraining:
             final_observations=torch.from_numpy(last.astype(kind)),
             next_observation=torch.from_numpy(observation.astype(kind)),
         )
-        return experience, frictions
+        return experience, varied
+
+    def _noise(self, steps: int) -> np.ndarray:
+        """What the actions of an iteration are drawn with, (steps, outputs)."""
+        seed, rows, outputs = torch.tensor(self._seed), torch.arange(steps), self.problem.outputs
+        if self.problem.discrete:
+            return -np.log(-np.log(rng.uniform(seed, self._iteration, "agent.choice", rows, outputs).numpy()))
+        return rng.normal(seed, self._iteration, "agent.action", rows, outputs).numpy()
 
     def _measure(self, first: int) -> None:
         """Measure the networks at the end of a task, on the observations of the last iteration."""

@@ -46,17 +46,17 @@ class Record:
                 "or shorter episodes."
             )
         self._tasks, self._task_steps, self._points = problem.tasks, problem.steps_per_task, points_per_task
-        self._performance = problem.performance
+        self._performance, self._varied = problem.performance, problem.varied
         self._sums = {name: np.zeros(problem.tasks * points_per_task) for name in _BY_POINT}
         self._metrics = {name: np.zeros(problem.tasks) for name in metrics if name != "replaced"}
         self._iterations = np.zeros(problem.tasks)
-        once = [*measures, "friction", *(["replaced"] if "replaced" in metrics else [])]
+        once = [*measures, problem.varied, *(["replaced"] if "replaced" in metrics else [])]
         self._once = {name: np.full(problem.tasks, np.nan) for name in once}  # one value per task
         self._every = dict.fromkeys(measures, measure_every)
         self._running = np.zeros(2)  # return and length of the episode that has not ended
 
-    def add_steps(self, first: int, rewards: np.ndarray, ended: np.ndarray, frictions: np.ndarray) -> None:
-        """Steps number `first` (from 0) and those after it, each (T,)."""
+    def add_steps(self, first: int, rewards: np.ndarray, ended: np.ndarray, varied: np.ndarray) -> None:
+        """Steps number `first` (from 0) and those after it, each (T,); `varied` is what `Problem.varied` names."""
         steps = first + np.arange(len(rewards))
         tasks = steps // self._task_steps
         points = tasks * self._points + steps % self._task_steps * self._points // self._task_steps
@@ -69,7 +69,7 @@ class Record:
         self._add("episodes", points[ends], np.ones(len(ends)))
         self._add("reward", points, rewards)
         self._add("steps", points, np.ones(len(rewards)))
-        self._once["friction"][tasks] = frictions  # that of a task's last step stays
+        self._once[self._varied][tasks] = varied  # that of a task's last step stays
 
     def add_iteration(self, step: int, metrics: dict[str, float]) -> None:
         """The metrics of the iteration that ended with this step; "replaced" counts from the beginning."""

@@ -3,17 +3,19 @@ r"""Proximal policy optimisation (Schulman et al. 2017), and with continual back
 The paper's Appendix E, Algorithm 3: collect `iteration_steps` steps with the current policy, then for some epochs
 shuffle them into mini-batches, and at each mini-batch let Adam and then every other method update both networks.
 
-With \(\rho\) the ratio of the new to the old probability of an action, \(A\) its advantage and \(G\) its return, the
-loss of a mini-batch is
+With \(\rho\) the ratio of the new to the old probability of an action, \(A\) its advantage, \(G\) its return and
+\(H\) the policy's entropy, the loss of a mini-batch is
 
 .. math::
-    -\mathrm{mean} \min(\rho A, \mathrm{clip}(\rho, 1 - c, 1 + c) A) + \mathrm{mean} (V - G)^2.
+    -\mathrm{mean} \min(\rho A, \mathrm{clip}(\rho, 1 - c, 1 + c) A) + \mathrm{mean} (V - G)^2 - e\, \mathrm{mean} H.
+
+The paper has no term of entropy, e = 0. Policies are Gaussian, or a choice among actions (`policies`).
 
 Advantages are generalised advantage estimates (Schulman et al. 2016); an episode that only ran out of time is followed
 by the value of its last observation, one that terminated by nothing.
 
-Before this: `agent`, which acts; after it: the methods, which see both networks as one stack of one. The same update
-exists twice: by autograd (backend "reference"), and with gradients written out (backend "cpu",
+Before this: `agent`, which acts, and `policies`; after it: the methods, which see both networks as one stack of one.
+The same update exists twice: by autograd (backend "reference"), and with gradients written out (backend "cpu",
 `backends.actor_critic`).
 """
 
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -32,14 +34,14 @@ from neoteny.backends.actor_critic import CompiledActorCritic, why_not_covered
 from neoteny.methods.method import Method
 from neoteny.nets import ActorCritic
 from neoteny.problems.draws import shuffle
-from neoteny.problems.problem import Worlds
+from neoteny.problems.problem import NEW_FIELD, Worlds
 from neoteny.stacking.stack import Stack, stack
 from neoteny.suite.rl.agent import AgentTraining, Experience
+from neoteny.suite.rl.policies import Categorical, Gaussian, Policy
 from neoteny.suite.stacks import PlannedStack
 from neoteny.suite.sweep import Agent, Setting
 from neoteny.text import check_share, check_whole
 
-_HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 _MOST_LOG_RATIO = 60.0  # above, an infinite ratio would make a gradient nan that clipping sets to zero
 
 
@@ -54,6 +56,8 @@ class PPO(Agent):
         trace_decay: lambda of generalised advantage estimation, in [0, 1].
         discount: gamma, in [0, 1].
         clip: how far the ratio of probabilities may leave 1.
+        entropy: what the policy's entropy is multiplied by before it is subtracted from the loss.
+        reward_scale: what rewards are multiplied by before they are learned from; returns are reported without it.
 
     Example:
         >>> PPO(clip=0.1).minibatch
@@ -66,6 +70,8 @@ class PPO(Agent):
     trace_decay: float = 0.95
     discount: float = 0.99
     clip: float = 0.2
+    entropy: float = field(default=0.0, metadata=NEW_FIELD)
+    reward_scale: float = field(default=1.0, metadata=NEW_FIELD)
 
     def __post_init__(self) -> None:
         check_whole(self, iteration_steps=1, epochs=1, minibatch=1)
@@ -76,6 +82,12 @@ class PPO(Agent):
             )
         check_share(self, "trace_decay", "discount")
         check_share(self, "clip", inside=True)
+        for name, positive in (("entropy", False), ("reward_scale", True)):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 <= value < math.inf or (positive and not value):
+                wanted = "above 0" if positive else "of at least 0"
+                raise ValueError(f"PPO: {name} must be a finite number {wanted}; got {value!r}.")
 
     def train(self, planned: PlannedStack, worlds: Worlds) -> AgentTraining:
         """The training of one run, at its start; initial weights follow from the seed alone."""
@@ -85,6 +97,13 @@ class PPO(Agent):
             raise TypeError(
                 f"PPO trains an ActorCritic; setting {run.setting.label!r} has a {type(network).__name__}. For a model "
                 "of your own, attach the methods to it and keep your own loop: neoteny.attach(..., auto=True)."
+            )
+        if network.discrete != planned.problem.discrete:
+            problem = type(planned.problem).__name__
+            kind = "a choice" if planned.problem.discrete else "a vector of numbers"
+            raise ValueError(
+                f"PPO: an action in {problem} is {kind}, but setting {run.setting.label!r} has "
+                f"discrete={network.discrete}; write network(ActorCritic, discrete={planned.problem.discrete}, ...)."
             )
         learner = Learner(network, run.setting.methods, run.seed, self, planned.backend)
         return AgentTraining(planned, worlds, learner, self.iteration_steps)
@@ -98,8 +117,9 @@ class PPO(Agent):
 
 
 class Batch(NamedTuple):
-    """Steps to learn from: observations (B, inputs), actions (B, outputs), and for each step the logarithm of its
-    old probability, its advantage (over the iteration of mean 0 and standard deviation 1) and its return, (B,)."""
+    """Steps to learn from: observations (B, inputs), actions (B, outputs) or choices (B,), and for each step the
+    logarithm of its old probability, its advantage (over the iteration of mean 0 and standard deviation 1) and its
+    return, (B,)."""
 
     observations: Tensor
     actions: Tensor
@@ -123,13 +143,13 @@ class Learner:
         backend: "reference" (autograd) or "cpu" (gradients written out).
     """
 
-    metric_names: tuple[str, ...] = ("value_loss", "kl", "explained_variance", "policy_std")
-
     def __init__(self, network: ActorCritic, methods: Sequence[Method], seed: int, agent: PPO, backend: str) -> None:
         inputs = network.policy.get_parameter("fc1.weight" if hasattr(network.policy, "fc1") else "out.weight")
         example = torch.zeros(2, inputs.shape[1], dtype=inputs.dtype)
         self.stack: Stack = stack([network], *methods, example=example, seeds=[seed])
         self.agent = agent
+        self.policy: Policy = Categorical() if network.discrete else Gaussian()
+        self.metric_names = ("value_loss", "kl", "explained_variance", self.policy.metric)
         self._seed = seed
         self._network = _share_tensors(self.stack)
         self._compiled = CompiledActorCritic(self.stack, agent.minibatch) if backend == "cpu" else None
@@ -142,17 +162,23 @@ class Learner:
 
     @torch.no_grad()
     def act(self, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """The action for one observation: the policy's mean, and noise times its standard deviation."""
+        """The action for one observation, given noise: normal for a Gaussian policy, Gumbel's for a choice."""
         if self._compiled is not None:
-            return self._compiled.act(observation, noise)
-        mean = self._network.policy(torch.from_numpy(observation).unsqueeze(0)).squeeze(0)
-        return (mean + self._network.log_std.exp() * torch.from_numpy(noise)).numpy()
+            return self.policy.choose(*self._compiled.respond(observation), noise)
+        outputs = self._network.policy(torch.from_numpy(observation).unsqueeze(0)).squeeze(0)
+        std = None if self._log_std is None else self._log_std.exp().numpy()
+        return self.policy.choose(outputs.numpy(), std, noise)
+
+    @property
+    def _log_std(self) -> Tensor | None:
+        """The logarithm of the policy's standard deviations, if it has any."""
+        return None if self._network.discrete else self._network.log_std
 
     def learn(self, experience: Experience, iteration: int) -> dict[str, float]:
         """All epochs over one iteration's steps."""
         agent = self.agent
-        batch, old_mean, values = self._prepare(experience)
-        old_log_std = self._network.log_std.detach().clone()
+        batch, old, values = self._prepare(experience)
+        old_log_std = None if self._log_std is None else self._log_std.detach().clone()
         orders = shuffle([self._seed], iteration, "ppo.shuffle", len(values), rounds=agent.epochs)[0].long()
         losses: list[Tensor] = []
         for order in orders:  # each epoch
@@ -160,15 +186,14 @@ class Learner:
             for start in range(0, len(values), agent.minibatch):
                 losses.append(self.update(shuffled.take(slice(start, start + agent.minibatch))))
         with torch.no_grad():
-            new_mean = self._network.policy(batch.observations)
-            log_std = self._network.log_std
-            kl = divergence(old_mean, old_log_std, new_mean, log_std).mean()
-            std = log_std.exp().mean()
+            new = self._network.policy(batch.observations)
+            kl = self.policy.divergence(old, old_log_std, new, self._log_std).mean()
+            spread = self.policy.spread(new, self._log_std)
         return {
             "value_loss": float(torch.stack(losses).double().mean()),
             "kl": float(kl),
             "explained_variance": explained_variance(values, batch.returns),
-            "policy_std": float(std),
+            self.policy.metric: float(spread),
         }
 
     def update(self, batch: Batch) -> Tensor:
@@ -178,15 +203,19 @@ class Learner:
         value_losses: list[Tensor] = []
 
         def loss(outputs: tuple[Tensor, Tensor]) -> Tensor:
-            mean, value = outputs  # (1, B, outputs), (1, B)
-            log_std = self.stack.view.tensors["log_std"]  # (1, outputs)
-            log_ratio = log_probability(batch.actions, mean, log_std.unsqueeze(1)) - batch.log_probs
+            given, value = outputs  # (1, B, outputs), (1, B)
+            stds = self.stack.view.tensors.get("log_std")  # (1, outputs)
+            log_std = None if stds is None else stds.unsqueeze(1)
+            log_ratio = self.policy.log_probability(batch.actions, given, log_std) - batch.log_probs
             ratio = torch.exp(log_ratio.clamp(max=_MOST_LOG_RATIO))
             clipped = ratio.clamp(1.0 - self.agent.clip, 1.0 + self.agent.clip)
             policy_loss = -torch.minimum(ratio * batch.advantages, clipped * batch.advantages).mean(-1)
             value_loss = (value - batch.returns).square().mean(-1)
             value_losses.append(value_loss.detach().squeeze(0))
-            return policy_loss + value_loss
+            total = policy_loss + value_loss
+            if self.agent.entropy:
+                total = total - self.agent.entropy * self.policy.entropy(given, log_std).mean(-1)
+            return total
 
         self.stack.learn(batch.observations.unsqueeze(0), loss)
         return value_losses[0]
@@ -197,38 +226,34 @@ class Learner:
         compiled = self._compiled
         assert compiled is not None
         size = len(batch.returns)
-        mean, value, log_std = compiled.forward(batch.observations)
-        distance = (batch.actions - mean) * torch.exp(-log_std)  # in standard deviations
-        square = distance.square()
-        log_probs = square.sum(-1).mul_(-0.5) - (log_std.sum() + len(log_std) * _HALF_LOG_TAU)
-        log_ratio = log_probs - batch.log_probs
+        given, value, log_std = compiled.forward(batch.observations)
+        found = self.policy.evaluate(batch.actions, given, log_std)
+        log_ratio = found.log_probs - batch.log_probs
         ratio = torch.exp(log_ratio.clamp(max=_MOST_LOG_RATIO))
         gain = ratio * batch.advantages
         clipped = ratio.clamp(1.0 - self.agent.clip, 1.0 + self.agent.clip) * batch.advantages
         # Where the clipped term is the smaller one, the ratio is outside the range and has no gradient.
         flows = (gain <= clipped) & (log_ratio <= _MOST_LOG_RATIO)
-        by_log_prob = (gain * flows).mul_(-1.0 / size).unsqueeze(-1)
+        by_log_prob = (gain * flows).mul_(-1.0 / size)
+        by_outputs, by_log_std = self.policy.differentiate(found, by_log_prob, self.agent.entropy)
         error = value - batch.returns
-        compiled.apply(
-            by_mean=by_log_prob * distance * torch.exp(-log_std),
-            by_log_std=(by_log_prob * (square - 1.0)).sum(0),
-            by_value=error * (2.0 / size),
-        )
+        compiled.apply(by_outputs, by_log_std, by_value=error * (2.0 / size))
         return error.square().mean()
 
     @torch.no_grad()
     def _prepare(self, experience: Experience) -> tuple[Batch, Tensor, Tensor]:
-        """The steps with advantages and returns; the policy's means and the values before learning."""
+        """The steps with advantages and returns; the policy's outputs and the values before learning."""
         agent, network = self.agent, self._network
         dtype = experience.observations.dtype
-        mean, values = network(experience.observations)
+        outputs, values = network(experience.observations)
         next_values = torch.empty_like(values)
         next_values[:-1] = values[1:]
         next_values[-1:] = network.value(experience.next_observation.unsqueeze(0)).squeeze(-1)
         if len(experience.final_observations):
             next_values[experience.ended] = network.value(experience.final_observations).squeeze(-1)
+        rewards = experience.rewards if agent.reward_scale == 1.0 else experience.rewards * agent.reward_scale
         advantages = estimate_advantages(
-            experience.rewards.to(dtype),
+            rewards.to(dtype),
             values,
             next_values,
             experience.terminated,
@@ -237,9 +262,9 @@ class Learner:
             agent.trace_decay,
         )
         normal = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
-        log_probs = log_probability(experience.actions, mean, network.log_std)
+        log_probs = self.policy.log_probability(experience.actions, outputs, self._log_std)
         batch = Batch(experience.observations, experience.actions, log_probs, normal, advantages + values)
-        return batch, mean, values
+        return batch, outputs, values
 
 
 def estimate_advantages(
@@ -283,19 +308,6 @@ def estimate_advantages(
         factor = factor * further
         reach *= 2
     return total
-
-
-def log_probability(actions: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """The logarithm of a Gaussian policy's density at actions (..., outputs), (...)."""
-    distance = (actions - mean) * torch.exp(-log_std)
-    return -0.5 * distance.square().sum(-1) - log_std.sum(-1) - actions.shape[-1] * _HALF_LOG_TAU
-
-
-def divergence(mean: Tensor, log_std: Tensor, new_mean: Tensor, new_log_std: Tensor) -> Tensor:
-    """Kullback-Leibler divergence KL(old || new) of two Gaussian policies for each observation, (B,)."""
-    variances = torch.exp(2.0 * (log_std - new_log_std))
-    distance = (mean - new_mean) * torch.exp(-new_log_std)
-    return (new_log_std - log_std + 0.5 * (variances + distance.square() - 1.0)).sum(-1)
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:

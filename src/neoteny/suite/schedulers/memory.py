@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 
@@ -14,13 +15,18 @@ PROCESS_BYTES = 600 * 2**20
 """Python with torch, numba and a dataset of the paper's."""
 COPIES = 8
 """Of the parameters: weights, gradients, two moments, utilities and means, a checkpoint while it is written."""
+OUTPUT_COPIES = 6
+"""Of the outputs of an update where each position of a sequence has one per token: they outgrow the parameters."""
 
 
 def estimate_bytes(stack: PlannedStack) -> int:
     """Bytes for the stack's process; a guess from its parameters, on the safe side."""
-    each = count_parameters(stack.runs[0].setting.network, stack.problem)
+    problem = stack.problem
+    each = COPIES * count_parameters(stack.runs[0].setting.network, problem)
+    if problem.tokens:
+        each += OUTPUT_COPIES * getattr(problem, "batch_size", 1) * math.prod(problem.input_shape) * problem.outputs
     size = torch.empty(0, dtype=getattr(torch, stack.sweep.dtype)).element_size()
-    return PROCESS_BYTES + COPIES * each * size * len(stack.runs)
+    return PROCESS_BYTES + each * size * len(stack.runs)
 
 
 @functools.cache

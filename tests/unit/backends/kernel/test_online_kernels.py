@@ -136,6 +136,8 @@ def test_the_kernels_are_chosen_where_the_network_is_an_mlp(problem: Problem) ->
         assert why_not_covered(problem, MLP, NETWORK, methods) == ""
         assert choose_backend("cpu", problem, setting) == ("cpu", "")
     assert why_not_covered(problem, nn.Linear, {}, (SGD(0.1),)) == "Linear is not an MLP"
+    unflattened = why_not_covered(problem, MLP, {**NETWORK, "flatten": False}, (SGD(0.1),))
+    assert ("flatten=True" in unflattened) == (len(problem.input_shape) > 1)  # the library could not train it either
 
 
 def test_a_million_examples_one_by_one_are_for_the_gpu_kernel_too() -> None:

@@ -77,8 +77,10 @@ def test_more_than_the_source_has_is_refused_when_it_is_opened(options: dict[str
         pairs_problem().open().plan([0], 20)
 
 
-def test_only_continual_imagenet_tells_the_task() -> None:
-    assert [name for name in sorted(PROBLEMS) if PROBLEMS[name].tells_task] == ["ContinualImageNet"]
+def test_only_continual_imagenet_sets_the_output_layer_to_zero() -> None:
+    telling = [name for name in sorted(PROBLEMS) if PROBLEMS[name].tells_task]
+    assert telling == ["ClassIncremental", "ContinualImageNet", "SampleIncremental", "WarmStart"]
+    assert [name for name in telling if PROBLEMS[name].zeroes_output] == ["ContinualImageNet"]
 
 
 @pytest.mark.gpu

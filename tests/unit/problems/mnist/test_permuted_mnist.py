@@ -69,7 +69,7 @@ def test_with_replacement_images_repeat_and_tasks_may_be_longer_than_the_data() 
 
 
 def test_more_examples_than_images_without_replacement_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match=r"at most 2,000.*replacement=True; got 2,001"):
+    with pytest.raises(ValueError, match=r"at most 2,000.*replacement=True or continue_passes=True; got 2,001"):
         PermutedMNIST(examples_per_task=2001, source="synthetic").open()
 
 

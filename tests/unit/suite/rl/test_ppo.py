@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from neoteny.methods import L2, Adam, ContinualBackprop, Method, ShrinkAndPerturb
 from neoteny.nets import ActorCritic
 from neoteny.problems.draws import shuffle
+from neoteny.suite.rl import policies
 from neoteny.suite.rl import ppo as engine
 from neoteny.suite.rl.agent import Experience
 from neoteny.suite.rl.ppo import PPO, Batch, Learner
@@ -208,8 +209,8 @@ def test_densities_divergence_and_explained_variance_of_the_engine_are_the_refer
     generator = np.random.default_rng(8)
     actions, means, new_means = generator.normal(size=(3, 6, ACTIONS))
     log_std, new_log_std = generator.normal(size=(2, ACTIONS))
-    densities = engine.log_probability(*tensors(actions, means, log_std))
-    divergences = engine.divergence(*tensors(means, log_std, new_means, new_log_std))
+    densities = policies.log_probability(*tensors(actions, means, log_std))
+    divergences = policies.divergence(*tensors(means, log_std, new_means, new_log_std))
     for row in range(6):
         assert float(densities[row]) == pytest.approx(ppo.log_density(actions[row], means[row], log_std))
         expected = ppo.gaussian_kl(means[row], log_std, new_means[row], new_log_std)

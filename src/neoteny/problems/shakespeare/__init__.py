@@ -1,0 +1,1 @@
+"""Permuted Shakespeare: a language whose words change places in every task."""

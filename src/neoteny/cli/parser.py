@@ -219,7 +219,11 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_run(run: argparse.ArgumentParser) -> None:
     """The flags of `run`; their names and defaults are those of `RunOptions`."""
     run.set_defaults(**RunOptions.defaults())
-    run.add_argument("experiment", metavar="EXPERIMENT", help="a name from `neoteny list`, or a Python file")
+    run.add_argument(
+        "experiment",
+        metavar="EXPERIMENT",
+        help="a name from `neoteny list`, `field` for all that begin so, or a Python file",
+    )
     run.add_argument("--scale", choices=SCALES, help="how large (default: %(default)s)")
     run.add_argument("--methods", metavar="A,B", help="run only these methods (comma-separated); the others later")
     run.add_argument("--runs", type=_count, metavar="N", help="runs per setting, instead of the experiment's number")

@@ -54,7 +54,8 @@ VARIANTS = (
 """Experiments of our own: the paper's with other sizes or settings."""
 FIELD = (
     *("field-permuted-mnist", "field-regression", "field-input-permuted-mnist", "field-label-permuted-mnist"),
-    *("field-l2-init-mnist", "field-random-label-mnist"),
+    *("field-l2-init-mnist", "field-random-label-mnist", "field-warm-start", "field-class-incremental"),
+    "field-shakespeare",
 )
 """Every method on one problem after another."""
 GROUPS = {"field": FIELD}

@@ -52,6 +52,17 @@ REFERENCES: dict[str, tuple[Reference, ...]] = {
         Reference("Adam", 0.2003, "50 tasks of 30,000 updates, 5 seeds; Lillo and Cheney, from notes on their table"),
         Reference("Leaky ReLU", 0.9153, "the same"),
     ),
+    "field-warm-start": (
+        Reference("Adam", 0.778, "CIFAR-10, ResNet-18, 10% first, 3 seeds; read off a figure of FIRE's authors"),
+        Reference("From scratch", 0.847, "the same"),
+        Reference("FIRE", 0.829, "the same"),
+    ),
+    "field-class-incremental": (
+        Reference("SGD", 0.711, "CIFAR-100 at 100 classes, ResNet-18; read off a figure of the paper in Nature"),
+        Reference("From scratch", 0.760, "the same"),
+        Reference("CBP by contribution", 0.761, "the same"),
+    ),
+    "field-shakespeare": (Reference("SNR", None, "its authors show curves of the loss, 500 tasks"),),
 }
 """By experiment. Numbers from notes were not checked against the papers."""
 

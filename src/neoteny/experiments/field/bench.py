@@ -149,6 +149,7 @@ def make_sweep(scale: str, bench: Bench, chosen: Sequence[Assumption] = ()) -> S
         and (bench.problem.tells_task or not recipe.needs_tasks)
         and (bench.build is MLP or not recipe.options)
         for setting in make_settings(name, recipe, bench)
+        if _follows(bench, setting)
     ]
     tuning, judging = bench.seeds or (tuning_runs(scale), judging_runs(scale))
     return Sweep(
@@ -158,6 +159,11 @@ def make_sweep(scale: str, bench: Bench, chosen: Sequence[Assumption] = ()) -> S
         selection=Selection(judging, by=("method", "role")),
         chosen=(*PROTOCOL, *chosen),
     )
+
+
+def _follows(bench: Bench, setting: Setting) -> bool:
+    """Whether the optimizer of a setting follows the schedule of step sizes that some problems have."""
+    return not bench.problem.schedules_step_size or vars(type(setting.methods[0])).get("follows_schedule", False)
 
 
 def load_bench(name: str, scale: str) -> Bench:

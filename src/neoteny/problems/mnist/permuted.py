@@ -110,8 +110,8 @@ class PermutedMNIST(Problem):
         if self.examples_per_task > most and not (self.replacement or self.continue_passes):
             raise ValueError(
                 f"PermutedMNIST: examples_per_task must be at most {most:,}, the images of {self.source!r}"
-                f"{' that a run uses' if self.images_per_run else ''}, unless replacement=True or continue_passes=True; got "
-                f"{self.examples_per_task:,}."
+                f"{' that a run uses' if self.images_per_run else ''}, unless replacement=True or "
+                f"continue_passes=True; got {self.examples_per_task:,}."
             )
         return PermutedStream(self, images)
 

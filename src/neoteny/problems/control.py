@@ -42,7 +42,7 @@ _CLASSIC = {"gymnasium": "gymnasium"}
 ENVIRONMENTS: dict[str, Kind] = {
     "CartPole-v1": Kind(4, 2, _CLASSIC),
     "Acrobot-v1": Kind(6, 3, _CLASSIC),
-    "LunarLander-v3": Kind(8, 4, {**_CLASSIC, "Box2D": "box2d"}),
+    "LunarLander-v3": Kind(8, 4, {**_CLASSIC, "Box2D": "box2d", "pygame": "pygame-ce"}),
     "MountainCar-v0": Kind(2, 3, _CLASSIC),
 }
 """The environments, by gymnasium's names."""
@@ -54,7 +54,8 @@ class ShiftingControl(Problem):
 
     Args:
         tasks: shifts, the first of which is zero.
-        environment: "CartPole-v1", "Acrobot-v1", "LunarLander-v3" (which needs the package box2d) or "MountainCar-v0".
+        environment: "CartPole-v1", "Acrobot-v1", "MountainCar-v0" or "LunarLander-v3" (which needs Box2D and
+            pygame: the extra control).
         period_steps: actions between two changes.
         shift_std: standard deviation of the shifts.
         episode_steps: after which an episode is cut off; it takes the place of the environment's own limit.

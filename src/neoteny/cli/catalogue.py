@@ -21,11 +21,12 @@ _SOURCE = Path(experiments.__file__).parents[2]
 
 
 def list_experiments() -> dict[str, Lines]:
-    """The experiments with their titles: those of the paper, our own, and those of the field."""
+    """The experiments with their titles: those of the paper, our own, those of the field, numbers of others."""
     groups = {
         "paper's experiment": experiments.NAMES,
         "our own experiment": experiments.VARIANTS,
         "all methods": experiments.FIELD,
+        "others' numbers": experiments.PUBLISHED,
     }
     return {
         group: [(name, _first_line(_parse(experiments.module_of(name))).rstrip(".")) for name in names]

@@ -1,7 +1,7 @@
 """Experiments, one file each: `sweep(scale)`, `figure(frame)` and `claims`.
 
-`NAMES` are those of the paper, `VARIANTS` our own, `FIELD` the comparison of all methods. A user's file works in the
-same way: `neoteny run my_experiment.py`.
+`NAMES` are those of the paper, `VARIANTS` our own, `FIELD` the comparison of all methods, `PUBLISHED` other papers'
+numbers made again. A user's file works in the same way: `neoteny run my_experiment.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = [
     "FIELD",
     "GROUPS",
     "NAMES",
+    "PUBLISHED",
     "VARIANTS",
     "Experiment",
     "ExperimentError",
@@ -58,9 +59,14 @@ FIELD = (
     "field-shakespeare",
 )
 """Every method on one problem after another."""
-GROUPS = {"field": FIELD}
+PUBLISHED = (
+    *("published-input-permuted-mnist", "published-l2-init-mnist", "published-random-label-mnist"),
+    "published-control",
+)
+"""Numbers that others printed, made again at their own sizes."""
+GROUPS = {"field": FIELD, "published": PUBLISHED}
 """Names that stand for several experiments: `neoteny run field` runs one after the other."""
-EVERY = (*NAMES, *VARIANTS, *FIELD)
+EVERY = (*NAMES, *VARIANTS, *FIELD, *PUBLISHED)
 """All experiments of the package."""
 
 

@@ -2,12 +2,14 @@
 
 A results folder of an experiment of the field becomes one JSON file (`keep_field`): the mean over all tasks of each
 run, by setting and seed. From these files come the page's tables (`field_page`) and figures (`field_figures`).
+Published numbers that were made again are kept and shown by `published`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from neoteny.publish.field_table import FieldTable
 from neoteny.publish.keep import EvidenceError
 from neoteny.publish.methods import read_costs
 from neoteny.publish.pictures import save
+from neoteny.publish.published import Kept, keep_published, read_published
 from neoteny.report.field import read_scores
 from neoteny.suite.store.files import write_atomically
 from neoteny.suite.store.results import Results
@@ -31,11 +34,14 @@ DIGITS = 6
 
 
 def keep_field(root: Path, folder: Path) -> list[Path]:
-    """Keep the results of `neoteny run field`, or of one of its experiments; returns the files.
+    """Keep the results of `neoteny run field`, of `neoteny run published`, or of one of their experiments.
 
     Args:
         root: of the repository.
         folder: the results folder of one experiment, or one with several below it.
+
+    Returns:
+        The files.
 
     Raises:
         EvidenceError: there are no results of the field in it.
@@ -48,6 +54,8 @@ def keep_field(root: Path, folder: Path) -> list[Path]:
         results = Results.open(place)
         if results.about["experiment"] in experiments.FIELD:
             kept.append(_keep(root, results))
+        elif results.about["experiment"] in experiments.PUBLISHED:
+            kept.append(keep_published(root, results))
     if not kept:
         raise EvidenceError(f"{folder} has no results of the field. Make them: neoteny run field --out {folder}")
     return kept
@@ -101,7 +109,8 @@ def publish_field(root: Path, figures: bool = True) -> list[Path]:
     if not page.is_file():
         return []
     tables = read_tables(root)
-    written = {page: fill_page(page.read_text(), tables, read_costs(root)).encode()}
+    text = fill_page(page.read_text(), tables, read_costs(root), read_published(root))
+    written = {page: text.encode()}
     if figures and tables:
         folder = root / "docs" / "figures"
         written[folder / "field.png"] = save(draw_map(tables))
@@ -114,10 +123,10 @@ def publish_field(root: Path, figures: bool = True) -> list[Path]:
     return changed
 
 
-def fill_page(page: str, tables: list[FieldTable], costs: dict[str, Any]) -> str:
+def fill_page(page: str, tables: list[FieldTable], costs: dict[str, Any], published: Sequence[Kept] = ()) -> str:
     """The page with what stands between its marks made from the tables."""
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
         raise EvidenceError(f"docs/field.md must have the marks {BEGIN} and {END}, in this order.")
-    return f"{head}{BEGIN}\n\n{write_field(tables, costs)}\n\n{END}{tail}"
+    return f"{head}{BEGIN}\n\n{write_field(tables, costs, published)}\n\n{END}{tail}"

@@ -7,74 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from neoteny import experiments
 from neoteny.experiments.field.recipes import BASELINES, COSTS, RECIPES, SCRATCH
 from neoteny.publish.field_figures import order_methods
 from neoteny.publish.field_table import FieldTable
+from neoteny.publish.markdown import write_table
+from neoteny.publish.published import Kept, write_published
 from neoteny.report.field import Standing
 from neoteny.report.statistics import Estimate, say_count
 
 BEGIN, END = "<!-- field: begin -->", "<!-- field: end -->"
 
 
-@dataclass(frozen=True)
-class Reference:
-    """A published number.
-
-    Attributes:
-        method: the method of the field that it is about.
-        number: as published; None where only curves are.
-        where: at which size, over how many runs, by whom.
-    """
-
-    method: str
-    number: float | None
-    where: str
-
-
-REFERENCES: dict[str, tuple[Reference, ...]] = {
-    "field-permuted-mnist": (Reference("CBP", None, "the paper shows curves: 800 tasks of 60,000, 2,000 units"),),
-    "field-regression": (Reference("CBP", None, "the paper shows curves: 3 million examples, 100 runs"),),
-    "field-input-permuted-mnist": (
-        Reference("UPGD", 0.7791, "200 tasks of 5,000, 784-300-150-10, 10 seeds; another group's run, from notes"),
-        Reference("AdamW", 0.7190, "the same"),
-    ),
-    "field-label-permuted-mnist": (Reference("UPGD", None, "its authors show curves, on EMNIST and CIFAR-10"),),
-    "field-l2-init-mnist": (
-        Reference("Adam", 0.7885, "500 tasks of 625 updates, 5 seeds; Lillo and Cheney, from notes on their table"),
-        Reference("Leaky ReLU", 0.8414, "the same"),
-        Reference("L2-init", 0.811, "20 tasks, strength 1e-3, 5 seeds; the L2-init paper"),
-    ),
-    "field-random-label-mnist": (
-        Reference("Adam", 0.2003, "50 tasks of 30,000 updates, 5 seeds; Lillo and Cheney, from notes on their table"),
-        Reference("Leaky ReLU", 0.9153, "the same"),
-    ),
-    "field-warm-start": (
-        Reference("Adam", 0.778, "CIFAR-10, ResNet-18, 10% first, 3 seeds; read off a figure of FIRE's authors"),
-        Reference("From scratch", 0.847, "the same"),
-        Reference("FIRE", 0.829, "the same"),
-    ),
-    "field-class-incremental": (
-        Reference("SGD", 0.711, "CIFAR-100 at 100 classes, ResNet-18; read off a figure of the paper in Nature"),
-        Reference("From scratch", 0.760, "the same"),
-        Reference("CBP by contribution", 0.761, "the same"),
-    ),
-    "field-shakespeare": (Reference("SNR", None, "its authors show curves of the loss, 500 tasks"),),
-}
-"""By experiment. Numbers from notes were not checked against the papers."""
-
-
-def write_field(tables: Sequence[FieldTable], costs: Mapping[str, Any]) -> str:
-    """All tables, as Markdown; without any, how to make them."""
+def write_field(tables: Sequence[FieldTable], costs: Mapping[str, Any], published: Sequence[Kept] = ()) -> str:
+    """All tables, as Markdown, and published numbers beside ours; without any, how to make them."""
     missing = [name for name in experiments.FIELD if name not in {table.experiment for table in tables}]
     parts: list[str] = []
     if tables:
-        parts = [*_map(tables), *_overview(tables, costs), *_references(tables)]
-        for table in tables:
-            parts += _problem(table, costs)
+        parts = [*_map(tables), *_overview(tables, costs)]
+    parts += write_published(published)
+    for table in tables:
+        parts += _problem(table, costs)
     if missing:
         commands = "\n".join(f"neoteny run {name} --scale laptop --out results/field-laptop/{name}" for name in missing)
         parts += ["## Not run yet", f"```\n{commands}\npython -m neoteny.publish --field results/field-laptop\n```"]
@@ -111,38 +66,10 @@ def _overview(tables: Sequence[FieldTable], costs: Mapping[str, Any]) -> list[st
     order = "; ".join(f"{number}: {table.title}" for number, table in enumerate(tables, start=1))
     return [
         "## Over all problems",
-        _table([*heads, "cost of an update"], rows),
+        write_table([*heads, "cost of an update"], rows),
         f"Places are in the order {order}. Better and worse count problems on which the difference is beyond chance. "
         f"Cost: {costs.get('what', 'not measured')}; here the first network. "
         "A dagger marks methods that act on a clock as long as a task, and so at its end.",
-    ]
-
-
-def _references(tables: Sequence[FieldTable]) -> list[str]:
-    rows = []
-    for table in tables:
-        standings = {one.method: one for one in table.standings}
-        for reference in REFERENCES.get(table.experiment, ()):
-            ours = standings.get(reference.method)
-            number = "no number" if reference.number is None else f"{reference.number:.4g}"
-            if ours is None:
-                rows.append([table.title, reference.method, number, reference.where, "not run", "not run"])
-                continue
-            rows.append(
-                [
-                    *(table.title, reference.method, number, reference.where),
-                    *(show(ours.published), show(ours.value)),
-                ]
-            )
-    heads = ["problem", "method", "published", "where", "ours, published setting", "ours, best of four"]
-    sizes = "; ".join(
-        f"{table.title}: {table.tasks} tasks of {table.updates_per_task} updates ({table.scale})" for table in tables
-    )
-    return [
-        "## Beside published numbers",
-        _table(heads, rows),
-        f"Our sizes: {sizes}. Where they are smaller than the published ones, the numbers are not comparable, and a "
-        "difference is no disagreement.",
     ]
 
 
@@ -168,7 +95,7 @@ def _problem(table: FieldTable, costs: Mapping[str, Any]) -> list[str]:
         f"{table.metric}, {better} is better. {say_count(tuning, 'tuning seed')}, {judging} judging.",
         f"![What each method gains over {table.base} and over from scratch, with 95% intervals]"
         f"(figures/{table.experiment}.png)",
-        _table(heads, rows),
+        write_table(heads, rows),
         "Means over all tasks and judging seeds with 95% intervals (Student's t); gains are paired by seed, since run "
         "k of every method sees the same stream, and are positive where the method is better. **Bold**: beyond chance "
         "after Holm's correction. Ranks are taken seed by seed.",
@@ -217,8 +144,3 @@ TOLD = (
 def _name(method: str) -> str:
     text = f"*{method}*" if method in BASELINES else method
     return f"{text}†" if method in TOLD else text
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = [list(head), ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in cells)

@@ -18,10 +18,12 @@ from neoteny.methods.card import FAMILIES, Card
 from neoteny.methods.method import Method
 from neoteny.methods.remedies import REMEDIES, Remedy
 from neoteny.publish.keep import EvidenceError
+from neoteny.publish.markdown import write_table
 from neoteny.suite.store.files import write_atomically
 
 BEGIN, END = "<!-- methods: begin -->", "<!-- methods: end -->"
 COSTS = Path("evidence") / "methods" / "cost.json"
+HEAD = ("method", "acts on", "when", "keeps", "cost", "paper")
 _YEAR = re.compile(r".+? \d{4}")
 
 
@@ -70,7 +72,7 @@ def write_methods(costs: Mapping[str, Any]) -> str:
         layers = {name: each for name, each in REMEDIES.items() if each.card.family == family}
         rows = [_row(public_name(name), kind.card, costs, name) for name, kind in members.items()]
         rows += [_row(layer_name(name), each.card, costs, name) for name, each in layers.items()]
-        parts += [f"## {family[0].upper()}{family[1:]}", _table(rows)]
+        parts += [f"## {family[0].upper()}{family[1:]}", write_table(HEAD, rows)]
         parts += [_section(name, kind) for name, kind in members.items()]
         parts += [_layer_section(name, each) for name, each in layers.items()]
     return "\n\n".join(["", *parts, ""])
@@ -87,11 +89,6 @@ def _row(shown: str, card: Card, costs: Mapping[str, Any], name: str) -> list[st
         "part of the network" if card.family == "networks" else cost,
         paper[0] if paper else card.reference,
     ]
-
-
-def _table(rows: list[list[str]]) -> str:
-    head = ["method", "acts on", "when", "keeps", "cost", "paper"]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def _section(name: str, kind: type[Method]) -> str:

@@ -90,6 +90,6 @@ def test_the_list_has_what_importing_would_find() -> None:
 
 
 def test_the_list_has_every_experiment_with_its_title() -> None:
-    names = (experiments.NAMES, experiments.VARIANTS, experiments.FIELD)
+    names = (experiments.NAMES, experiments.VARIANTS, experiments.FIELD, experiments.PUBLISHED)
     titles = [[(name, experiments.load(name).title) for name in group] for group in names]
     assert list(list_experiments().values()) == titles

@@ -41,8 +41,8 @@ class PermutedShakespeare(Problem):
         batch_size: sequences per update.
         context: inputs of a sequence; each has the token behind it as its target.
         source: "shakespeare", 42 works encoded with GPT-2's tables, of which 18,983 tokens occur; "shakespeare_start",
-            their first 40,000 words, of which 5,774 tokens occur; or "synthetic", a generated text that needs no
-            download.
+            their first 40,000 words with 5,774 tokens; "shakespeare_page", their first 1,500 words with 757 tokens; or
+            "synthetic", a generated text that needs no download.
 
     Example:
         >>> PermutedShakespeare().steps_per_task

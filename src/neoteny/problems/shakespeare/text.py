@@ -22,10 +22,10 @@ from neoteny.problems.data.files import DataError, content_of
 from neoteny.problems.shakespeare.byte_pairs import BytePairs, read_byte_pairs
 from neoteny.problems.shakespeare.generated import FINGERPRINT, generated_pairs, generated_words
 
-TOKENS = {"shakespeare": 18_983, "shakespeare_start": 5_774}
+TOKENS = {"shakespeare": 18_983, "shakespeare_start": 5_774, "shakespeare_page": 757}
 """Tokens that occur in a text whose file is needed to count them."""
-START_WORDS = 40_000
-"""Words of "shakespeare_start", the beginning of the text: fewer tokens occur, so that an update takes less time."""
+WORDS = {"shakespeare_start": 40_000, "shakespeare_page": 1_500}
+"""Words of the texts that are the beginning of Shakespeare: fewer tokens occur, so that an update takes less time."""
 SOURCES = (*TOKENS, "synthetic")
 _VERSION = "1"  # of how words are found and encoded
 
@@ -83,7 +83,7 @@ def count_tokens(source: str) -> int:
 
 
 def open_text(source: str, data: Path | str | None = None) -> EncodedText:
-    """The text of a source: "shakespeare", "shakespeare_start" or "synthetic".
+    """The text of a source: "shakespeare", the beginning of it, or "synthetic".
 
     Raises:
         DataError: data is missing or corrupt.
@@ -96,7 +96,7 @@ def _read(folder: Path, source: str) -> EncodedText:
     """The text, or its beginning, and the tables in a folder that was checked."""
     text, numbers, merges = (content_of(folder, file).decode() for file in DATASETS["shakespeare"].contents)
     digest = "-".join(file.sha256[:12] for file in DATASETS["shakespeare"].contents)
-    words = text.split()[: START_WORDS if source == "shakespeare_start" else None]
+    words = text.split()[: WORDS.get(source)]
     encoded = encode_words(words, read_byte_pairs(numbers, merges), f"{digest}-{_VERSION}")
     if len(encoded.known) != TOKENS[source]:
         raise DataError(f"{folder}: expected {TOKENS[source]:,} different tokens; got {len(encoded.known):,}.")

@@ -16,7 +16,7 @@ from neoteny.problems.data.files import File, checksum
 from neoteny.problems.draws import shuffle
 from neoteny.problems.shakespeare.generated import generated_pairs, generated_words
 from neoteny.problems.shakespeare.permuted import PermutedTextStream
-from neoteny.problems.shakespeare.text import TOKENS, encode_words, open_text
+from neoteny.problems.shakespeare.text import TOKENS, WORDS, encode_words, open_text
 from reference import shakespeare as naive
 from support.problem_streams import CPU, SEEDS
 from support.shared_data import SHARED
@@ -130,13 +130,14 @@ def test_the_real_text_opens() -> None:
 
 @pytest.mark.data
 @pytest.mark.skipif(not (SHARED / "shakespeare").is_dir(), reason="needs the text of Shakespeare")
-def test_the_beginning_of_the_text_has_its_own_words_and_tokens() -> None:
-    problem = PermutedShakespeare(source="shakespeare_start")
+@pytest.mark.parametrize(("source", "count"), [("shakespeare_start", 33_024), ("shakespeare_page", 1_056)])
+def test_the_beginning_of_the_text_has_its_own_words_and_tokens(source: str, count: int) -> None:
+    problem = PermutedShakespeare(source=source, sequences_per_task=8, context=count // 8 - 1)
     whole, start = open_text("shakespeare", SHARED), problem.open(SHARED).data
-    assert np.array_equal(start.text, whole.text[:40_000])
+    assert np.array_equal(start.text, whole.text[: WORDS[source]])
     assert start.words == whole.words[: len(start.words)]
-    assert len(start.known) == problem.outputs == TOKENS["shakespeare_start"]
+    assert len(start.known) == problem.outputs == TOKENS[source]
     assert set(start.known.tolist()) < set(whole.known.tolist())
     order = np.arange(len(start.words))
-    same = start.known[start.first_tokens(order, 33_024)]
-    assert np.array_equal(same, whole.known[whole.first_tokens(np.arange(len(whole.words)), 33_024)])
+    same = start.known[start.first_tokens(order, count)]
+    assert np.array_equal(same, whole.known[whole.first_tokens(np.arange(len(whole.words)), count)])

@@ -1,0 +1,1 @@
+"""Published numbers of the field, made again at their own sizes."""

@@ -96,10 +96,20 @@ def _problem(table: FieldTable, costs: Mapping[str, Any]) -> list[str]:
         f"![What each method gains over {table.base} and over from scratch, with 95% intervals]"
         f"(figures/{table.experiment}.png)",
         write_table(heads, rows),
+        *_left_out(table),
         "Means over all tasks and judging seeds with 95% intervals (Student's t); gains are paired by seed, since run "
         "k of every method sees the same stream, and are positive where the method is better. **Bold**: beyond chance "
         "after Holm's correction. Ranks are taken seed by seed.",
     ]
+
+
+def _left_out(table: FieldTable) -> list[str]:
+    """Methods of the experiment that have no judging runs."""
+    wanted = dict.fromkeys(
+        setting.method for setting in experiments.load(table.experiment).make_sweep(table.scale).settings
+    )
+    missing = [method for method in wanted if method not in {one.method for one in table.standings}]
+    return [f"Not run: {', '.join(missing)}. The command above runs them, too."] if missing else []
 
 
 def find_cost(method: str, costs: Mapping[str, Any]) -> str:

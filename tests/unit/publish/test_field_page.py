@@ -101,6 +101,8 @@ def test_numbers_of_the_page_are_those_of_the_table(root: Path) -> None:
     chosen = next(one["values"] for one in values if one["setting"] == best.setting)
     assert best.value.mean == pytest.approx(np.mean([chosen[str(seed)] for seed in (2, 3, 4, 5)]))
     assert "2 tuning seeds, 4 judging" in page
+    assert "Not run: Head reset, " not in page  # the smoke scale has none
+    assert "Not run: L2, FIRE. " in page
 
 
 def test_a_baseline_that_diverged_leaves_no_gain_and_the_page_says_so(root: Path) -> None:

@@ -37,7 +37,9 @@ class Bench:
         problem: the stream of tasks.
         hidden: units of each hidden layer of an MLP.
         base: "SGD" or "Adam": the optimizer of methods that are none.
-        step_sizes: four for each of "SGD", "Adam" and "Muon"; the first is the usual one on this problem.
+        step_sizes: four for each of "SGD", "Adam" and "Muon". The first is that with which the plain optimizer does
+            best, or the usual one where that was not tried; the second is the next larger, which remedies may allow.
+            Methods with two values to search have these two, or the published one and the first.
         published: by method, what its authors, or others who ran it on this problem, use here: "step_size", the number
             that the search varies, and options that stay.
         options: of all networks.
@@ -184,6 +186,8 @@ def judging_runs(scale: str) -> int:
 PROTOCOL = assume("""
 - budget of the search | four settings per method, plain optimizers included: two step sizes by two values of the
   method's main number, or four step sizes | the same for all, so that no method is better because it was searched more
+- step sizes of the search | one of the two is that with which the plain optimizer does best, by the tuning seeds; the
+  other is the published one, or the next larger | a method must not lose because its baseline alone had a good one
 - published setting | what the authors, or others who ran the method on this problem, report; else what they report for
   the nearest problem; else the default | it is run as it is, also at scales that are smaller than theirs
 - moment of methods that act between tasks | on a clock of one task's length, where the problem does not tell of tasks |

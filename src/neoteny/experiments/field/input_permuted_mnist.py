@@ -28,6 +28,17 @@ PUBLISHED = {
 given per update here. The decay of its AdamW is not known to us, 0.01 is torch's. The replacement rate is from another
 group's runs."""
 
+STEP_SIZES = {
+    "SGD": (0.001, 0.01, 0.003, 0.03),
+    "Adam": (1e-4, 1e-3, 3e-4, 3e-3),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+AT_LAPTOP = {
+    "SGD": (0.003, 0.01, 0.001, 0.03),
+    "Adam": (3e-4, 1e-3, 1e-4, 3e-3),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+
 
 def make_bench(scale: str) -> Bench:
     """The problem and its networks at a scale."""
@@ -40,11 +51,7 @@ def make_bench(scale: str) -> Bench:
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(40, 20), paper=(300, 150)),
         base="SGD",
-        step_sizes={
-            "SGD": (0.001, 0.01, 0.003, 0.03),
-            "Adam": (1e-4, 1e-3, 3e-4, 3e-3),
-            "Muon": (0.02, 0.002, 0.01, 0.001),
-        },
+        step_sizes=AT_LAPTOP if scale == "laptop" else STEP_SIZES,
         published=PUBLISHED,
         options={"init": "default"},
     )

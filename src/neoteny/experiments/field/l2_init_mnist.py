@@ -26,6 +26,17 @@ PUBLISHED = {
 """As the L2-init paper tuned them with Adam. It gives no step size for the last three; 1e-3 is the better of its two
 for L2-init. Its shrink and perturb multiplies weights by 1 - 1e-3."""
 
+STEP_SIZES = {
+    "SGD": (0.01, 0.1, 0.03, 0.003),
+    "Adam": (1e-3, 1e-4, 3e-3, 3e-4),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+AT_LAPTOP = {
+    "SGD": (0.1, 0.3, 0.03, 0.01),
+    "Adam": (1e-3, 3e-3, 3e-4, 1e-4),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+
 
 def make_bench(scale: str) -> Bench:
     """The problem and its networks at a scale."""
@@ -38,11 +49,7 @@ def make_bench(scale: str) -> Bench:
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(100, 100), paper=(100, 100)),
         base="Adam",
-        step_sizes={
-            "SGD": (0.01, 0.1, 0.03, 0.003),
-            "Adam": (1e-3, 1e-4, 3e-3, 3e-4),
-            "Muon": (0.02, 0.002, 0.01, 0.001),
-        },
+        step_sizes=AT_LAPTOP if scale == "laptop" else STEP_SIZES,
         published=PUBLISHED,
         options={"init": "default"},
     )

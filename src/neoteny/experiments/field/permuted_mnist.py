@@ -26,17 +26,16 @@ PUBLISHED = {
 }
 """The paper's step size for comparisons and the middle of its three strengths; L2-ER's own permuted MNIST."""
 
-PAPERS_STEP_SIZES = {
+STEP_SIZES = {
     "SGD": (0.003, 0.01, 0.001, 0.03),
     "Adam": (5e-5, 1e-4, 1e-5, 1e-3),
     "Muon": (0.02, 0.002, 2e-4, 2e-5),
 }
-LARGER_STEP_SIZES = {
-    "SGD": (0.01, 0.03, 0.003, 0.1),
+AT_LAPTOP = {
+    "SGD": (0.003, 0.01, 0.03, 0.1),
     "Adam": (1e-3, 3e-3, 3e-4, 5e-5),
     "Muon": (0.02, 0.002, 0.01, 0.001),
 }
-"""For short tasks and narrow networks."""
 
 
 def make_bench(scale: str) -> Bench:
@@ -50,7 +49,7 @@ def make_bench(scale: str) -> Bench:
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(20, 20, 20), paper=(2000, 2000, 2000)),
         base="SGD",
-        step_sizes=PAPERS_STEP_SIZES if scale == "paper" else LARGER_STEP_SIZES,
+        step_sizes=AT_LAPTOP if scale == "laptop" else STEP_SIZES,
         published=PUBLISHED,
     )
 

@@ -23,6 +23,17 @@ PUBLISHED = {
 }
 """As the L2-init paper tuned them with Adam; it gives no step size for ReDo."""
 
+STEP_SIZES = {
+    "SGD": (0.01, 0.1, 0.03, 0.003),
+    "Adam": (1e-3, 1e-4, 3e-3, 3e-4),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+AT_LAPTOP = {
+    "SGD": (0.03, 0.1, 0.01, 0.003),
+    "Adam": (1e-3, 3e-3, 3e-4, 1e-4),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+
 
 def make_bench(scale: str) -> Bench:
     """The problem and its networks at a scale."""
@@ -35,11 +46,7 @@ def make_bench(scale: str) -> Bench:
         ),
         hidden=pick(scale, smoke=(8, 8), laptop=(100, 100), paper=(100, 100)),
         base="Adam",
-        step_sizes={
-            "SGD": (0.01, 0.1, 0.03, 0.003),
-            "Adam": (1e-3, 1e-4, 3e-3, 3e-4),
-            "Muon": (0.02, 0.002, 0.01, 0.001),
-        },
+        step_sizes=AT_LAPTOP if scale == "laptop" else STEP_SIZES,
         published=PUBLISHED,
         options={"init": "default"},
     )

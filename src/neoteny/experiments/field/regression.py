@@ -22,6 +22,17 @@ PUBLISHED = {
 }
 """The middle of the paper's step sizes."""
 
+STEP_SIZES = {
+    "SGD": (0.01, 0.03, 0.003, 0.001),
+    "Adam": (0.01, 0.03, 0.003, 0.001),
+    "Muon": (0.02, 0.01, 0.003, 0.001),
+}
+AT_LAPTOP = {
+    "SGD": (0.01, 0.03, 0.003, 0.001),
+    "Adam": (0.003, 0.01, 0.03, 0.001),
+    "Muon": (0.02, 0.01, 0.003, 0.001),
+}
+
 
 def make_bench(scale: str) -> Bench:
     """The problem and its networks at a scale."""
@@ -34,11 +45,7 @@ def make_bench(scale: str) -> Bench:
         ),
         hidden=(5,),
         base="SGD",
-        step_sizes={
-            "SGD": (0.01, 0.03, 0.003, 0.001),
-            "Adam": (0.01, 0.03, 0.003, 0.001),
-            "Muon": (0.02, 0.01, 0.003, 0.001),
-        },
+        step_sizes=AT_LAPTOP if scale == "laptop" else STEP_SIZES,
         published=PUBLISHED,
     )
 

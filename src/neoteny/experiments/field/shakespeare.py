@@ -20,6 +20,17 @@ from neoteny.suite.sweep import Sweep
 PUBLISHED = {"SNR": {"step_size": 1e-3, "rejection": 0.01}}
 """The rejection level of its authors' code; their step size is not known to us."""
 
+STEP_SIZES = {
+    "SGD": (0.1, 0.01, 0.03, 0.3),
+    "Adam": (1e-3, 1e-4, 3e-3, 3e-4),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+AT_LAPTOP = {
+    "SGD": (0.3, 1.0, 0.1, 0.03),
+    "Adam": (3e-3, 1e-2, 1e-3, 3e-4),
+    "Muon": (0.02, 0.002, 0.01, 0.001),
+}
+
 
 def make_bench(scale: str) -> Bench:
     """The problem and its networks at a scale."""
@@ -31,11 +42,7 @@ def make_bench(scale: str) -> Bench:
             paper=PermutedShakespeare(),
         ),
         base="Adam",
-        step_sizes={
-            "SGD": (0.1, 0.01, 0.03, 0.3),
-            "Adam": (1e-3, 1e-4, 3e-3, 3e-4),
-            "Muon": (0.02, 0.002, 0.01, 0.001),
-        },
+        step_sizes=AT_LAPTOP if scale == "laptop" else STEP_SIZES,
         published=PUBLISHED,
         options=pick(scale, smoke={"width": 4, "hidden": 8, "blocks": 1}, laptop={"hidden": 64}, paper={}),
         build=GPT,

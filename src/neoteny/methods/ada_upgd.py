@@ -82,6 +82,7 @@ class AdaUPGD(UPGD):
         steps = ElementSteps(state["step"], state["resets"].get(name), len(view.runs))
         mean = kept["first"] / steps.correction(beta1, parameter)
         deviation = (kept["second"] / steps.correction(beta2, parameter)).sqrt_().add_(self.eps)
-        noise = self._noise(view, name, state["step"]) * changeable
-        direction = mean / deviation
-        self._move(view, parameter, (direction * changeable if self.protect else direction) + noise)
+        direction = mean.div_(deviation)
+        if self.protect:
+            direction.mul_(changeable)
+        self._move(view, parameter, direction.add_(self._noise(view, name, state["step"]).mul_(changeable)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -64,6 +65,15 @@ class TestSettings:
         explained = text.partition("Args:")[2].partition("Example:")[0]
         for setting in make(name).hyperparameters():
             assert f"{setting}" in explained, setting
+
+    def test_have_the_rule_the_paper_and_an_example_in_their_docstring(self, name: str) -> None:
+        kind = FOUND[name]
+        text = " ".join((vars(kind).get("__doc__") or "").split())
+        assert r"\(" in text or ".. math::" in text
+        assert ">>>" in text
+        paper = re.match(r".+? \d{4}|", kind.card.reference)  # authors and year
+        assert paper is not None
+        assert paper[0] in text
 
     def test_that_are_unknown_or_impossible_are_refused_by_name(self, name: str) -> None:
         with pytest.raises(TypeError, match="unexpected keyword"):

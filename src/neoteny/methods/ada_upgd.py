@@ -22,7 +22,7 @@ class AdaUPGD(UPGD):
 
     The scaled utility \(\bar u\) of a weight is that of `UPGD`. With Adam's corrected moments \(\hat m, \hat v\),
     \(w \leftarrow (1 - \alpha\lambda) w - c\,\alpha\,(\frac{\hat m}{\sqrt{\hat v} + \epsilon} + \xi)(1 - \bar u)\).
-    A reset weight's average, moments and step counts start again.
+    A reset weight's average, moments and step counts start again. It costs what UPGD and Adam cost together.
 
     Args:
         step_size: \(\alpha\), at least 0. For PPO the authors use 3e-4.

@@ -39,7 +39,7 @@ class InjectedHead(nn.Module):
 
 @dataclass(frozen=True)
 class PlasticityInjection(Method):
-    r"""Gives the head of a network fresh weights without changing what it computes.
+    r"""Gives the head of a network fresh weights without changing what it computes (Nikishin et al. 2023).
 
     At an injection the head becomes \(h_\theta(x) + h_{\theta_1}(x) - h_{\theta_2}(x)\) with \(\theta_1 = \theta_2\)
     drawn from the head's initial law. \(\theta\) and \(\theta_2\) are frozen; \(\theta_1\), with new optimizer state,

@@ -28,7 +28,8 @@ class UPGD(Method):
     The utility of a weight is the running average of \(-g w\); \(\hat U\) is bias-corrected, and
     \(\bar u = \sigma(\hat U / \eta)\) with \(\eta\) the largest utility in the network. Then
     \(w \leftarrow (1 - \alpha\lambda) w - c\,\alpha\,(g + \xi)(1 - \bar u)\) with noise \(\xi \sim N(0, \sigma^2)\).
-    Where no weight has a positive utility none is protected. A reset weight's average starts again.
+    Where no weight has a positive utility none is protected. A reset weight's average starts again. Each update draws a
+    number per weight and goes through all weights some ten times, which shows where batches are small.
 
     Args:
         step_size: \(\alpha\), at least 0. Tuned by the authors: 0.01 on all their MNIST, EMNIST and CIFAR streams.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import neoteny
 from neoteny import methods
@@ -113,6 +115,19 @@ def test_the_attachment_prints_the_method(name: str) -> None:
     assert "nan" not in after
 
 
+def tensors_in(state: Any) -> Iterator[Tensor]:
+    """Every tensor of a nested state that has elements."""
+    if isinstance(state, Tensor):
+        yield from [state] if state.numel() else []
+    elif isinstance(state, (Mapping, list, tuple)):
+        for value in state.values() if isinstance(state, Mapping) else state:
+            yield from tensors_in(value)
+
+
+def memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 @pytest.mark.parametrize("name", FOUND)
 class TestRuns:
     def test_with_one_seed_are_equal_and_learn(self, name: str) -> None:
@@ -147,6 +162,20 @@ class TestRuns:
         assert all(parameter.dtype == torch.float32 for parameter in run.model.parameters())
         assert all(bool(weight.isfinite().all()) for weight in run.weights())
         assert sum(losses[-30:]) < sum(losses[:30])
+
+    def test_keep_nothing_that_shares_memory_with_the_network(self, name: str) -> None:
+        """A copy that is another name of the weights would follow every update."""
+        run, runs = Attached(make(name)), stacked(make(name))
+        for x, y in stream(16):
+            run.step(x[0], y[0])
+            runs.step(x, y)
+        states = list(run.plastic._chain.states) if run.plastic is not None else [run.optimizer.state]
+        live = {memory_of(value) for value in run.model.state_dict(keep_vars=True).values()}
+        assert live.isdisjoint(map(memory_of, tensors_in(states)))
+        stacks = {memory_of(value) for value in runs.view.tensors.values()}
+        assert stacks.isdisjoint(map(memory_of, tensors_in(runs.chain.states)))
+        kept = [memory_of(value) for value in tensors_in(states)]
+        assert len(set(kept)) == len(kept)
 
     def test_do_not_notice_a_task_boundary_that_the_method_does_not_use(self, name: str) -> None:
         if FOUND[name].task_boundary is not Method.task_boundary:

@@ -101,12 +101,13 @@ def draw(found: dict[str, Tensor], file: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
-    for number, (name, losses) in enumerate(found.items()):
+    colours = [f"C{number}" for number in range(10) if number != 7]  # C7 is grey
+    for number, (name, losses) in enumerate(found.items(), start=-2):  # plain Adam and from scratch come first
         mean = losses.mean(1)
         smooth = mean.unfold(0, 5, 1).mean(-1)
-        style = {"plain Adam": ("black", 2.5), "from scratch": ("grey", 2.5)}.get(name, (f"C{number % 10}", 1.3))
-        dashes = "-" if number < 12 else "--"
-        axes.plot(range(3, len(smooth) + 3), smooth, dashes, color=style[0], linewidth=style[1], label=name)
+        colour = ("black", "grey")[number + 2] if number < 0 else colours[number % len(colours)]
+        width, dashes = 2.5 if number < 0 else 1.3, "-" if number < len(colours) else "--"
+        axes.plot(range(3, len(smooth) + 3), smooth, dashes, color=colour, linewidth=width, label=name)
     axes.set(xlabel="task", ylabel="mean squared error while learning the task", title="A drifting regression")
     axes.legend(ncols=2, fontsize=8)
     figure.savefig(file, dpi=120)

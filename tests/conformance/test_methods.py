@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import neoteny
 from neoteny import methods
@@ -65,6 +68,15 @@ class TestSettings:
         for setting in make(name).hyperparameters():
             assert f"{setting}" in explained, setting
 
+    def test_have_the_rule_the_paper_and_an_example_in_their_docstring(self, name: str) -> None:
+        kind = FOUND[name]
+        text = " ".join((vars(kind).get("__doc__") or "").split())
+        assert r"\(" in text or ".. math::" in text
+        assert ">>>" in text
+        paper = re.match(r".+? \d{4}|", kind.card.reference)  # authors and year
+        assert paper is not None
+        assert paper[0] in text
+
     def test_that_are_unknown_or_impossible_are_refused_by_name(self, name: str) -> None:
         with pytest.raises(TypeError, match="unexpected keyword"):
             make(name, no_such_setting=1)
@@ -103,6 +115,19 @@ def test_the_attachment_prints_the_method(name: str) -> None:
     assert "nan" not in after
 
 
+def tensors_in(state: Any) -> Iterator[Tensor]:
+    """Every tensor of a nested state that has elements."""
+    if isinstance(state, Tensor):
+        yield from [state] if state.numel() else []
+    elif isinstance(state, (Mapping, list, tuple)):
+        for value in state.values() if isinstance(state, Mapping) else state:
+            yield from tensors_in(value)
+
+
+def memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 @pytest.mark.parametrize("name", FOUND)
 class TestRuns:
     def test_with_one_seed_are_equal_and_learn(self, name: str) -> None:
@@ -137,6 +162,20 @@ class TestRuns:
         assert all(parameter.dtype == torch.float32 for parameter in run.model.parameters())
         assert all(bool(weight.isfinite().all()) for weight in run.weights())
         assert sum(losses[-30:]) < sum(losses[:30])
+
+    def test_keep_nothing_that_shares_memory_with_the_network(self, name: str) -> None:
+        """A copy that is another name of the weights would follow every update."""
+        run, runs = Attached(make(name)), stacked(make(name))
+        for x, y in stream(16):
+            run.step(x[0], y[0])
+            runs.step(x, y)
+        states = list(run.plastic._chain.states) if run.plastic is not None else [run.optimizer.state]
+        live = {memory_of(value) for value in run.model.state_dict(keep_vars=True).values()}
+        assert live.isdisjoint(map(memory_of, tensors_in(states)))
+        stacks = {memory_of(value) for value in runs.view.tensors.values()}
+        assert stacks.isdisjoint(map(memory_of, tensors_in(runs.chain.states)))
+        kept = [memory_of(value) for value in tensors_in(states)]
+        assert len(set(kept)) == len(kept)
 
     def test_do_not_notice_a_task_boundary_that_the_method_does_not_use(self, name: str) -> None:
         if FOUND[name].task_boundary is not Method.task_boundary:

@@ -74,16 +74,16 @@ def test_two_optimizers_are_refused(first: str) -> None:
 
 @some.composite
 def learners(draw: Any) -> tuple[tuple[str, ...], list[int], torch.dtype, int]:
-    """An optimizer and two other methods, the widths of the hidden layers, a type of numbers, and a batch size."""
-    others = draw(some.lists(some.sampled_from(OTHERS), min_size=2, max_size=2, unique=True))
+    """An optimizer and one or two other methods, widths of hidden layers, a type of numbers, and a batch size."""
+    others = draw(some.lists(some.sampled_from(OTHERS), min_size=1, max_size=2, unique=True))
     widths = draw(some.lists(some.integers(1, 9), min_size=1, max_size=3))
-    dtype = draw(some.sampled_from([torch.float32, torch.float64]))
+    dtype = draw(some.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
     return (draw(some.sampled_from(OPTIMIZERS)), *others), widths, dtype, draw(some.integers(1, 5))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(learners())
-def test_three_methods_train_networks_of_any_shape_or_are_refused_by_name(
+def test_two_or_three_methods_train_networks_of_any_shape_and_type_or_are_refused_by_name(
     learner: tuple[tuple[str, ...], list[int], torch.dtype, int],
 ) -> None:
     names, widths, dtype, batch = learner

@@ -2,8 +2,7 @@
 
     penalty   (lambda / 2) sum (w - w0)^2
     gradient  lambda (w - w0), added before the optimizer
-    decoupled w -= alpha lambda (w - w0) beside the optimizer's update, with w from before it, or after the optimizer's
-              update with w from after it (alpha: the step size)
+    decoupled w -= alpha lambda (w - w0) beside the optimizer's update, with w from before it (alpha: the step size)
 
 Two other norms: "l1" has the penalty lambda sum |w - w0|, and "huber" lambda sum h(w - w0), where h(d) = d^2 / 2 up to
 |d| = 1 and |d| - 1/2 beyond.
@@ -75,14 +74,12 @@ class NaiveL2Init(Learner):
         *,
         strength: float,
         decoupled_step_size: float | None = None,
-        after_update: bool = False,
         norm: Norm = "l2",
         loss: str = "squared_error",
     ) -> None:
         super().__init__(layers, activations, optimizer, loss=loss)
         self.strength = strength
         self.decoupled_step_size = decoupled_step_size
-        self.after_update = after_update
         self.norm: Norm = norm
         self.anchor = copied(layers)
 
@@ -96,8 +93,6 @@ class NaiveL2Init(Learner):
                 for part in (0, 1):
                     found[part][...] += pull[part]
         self.optimizer.update(self.layers, gradients)
-        if self.after_update:
-            pulls = self.pulls()
         if self.decoupled_step_size is not None:
             for pair, pull in zip(self.layers, pulls, strict=True):
                 for part in (0, 1):

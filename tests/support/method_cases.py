@@ -63,7 +63,7 @@ EXAMPLES: dict[str, Example] = {
     "Muon": Example({"step_size": STEP_SIZE, "weight_decay": 1e-2}),
     "NormalizeAndProject": Example({"presume_norms": True}, off={"period": 10**9}),
     "Parseval": Example({"strength": 1e-4}, off={"strength": 0.0}),
-    "PlasticityInjection": Example({"at": 9}, off={"at": 0}),
+    "PlasticityInjection": Example({"at": 9, "at_boundaries": True}, off={"at": 0}),
     "ReDo": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
     "ReGraMa": Example({"period": 5, "threshold": 0.3}, off={"period": 10**9}),
     "SGD": Example({"step_size": STEP_SIZE, "momentum": 0.9}),

@@ -129,6 +129,34 @@ MUTATIONS = [
         "parameters, 1, ",
         (f"{UNIT}/test_weights_agreement.py", "-k", "oft"),
     ),
+    Mutation(
+        "Adam: a reset restarts the step count of all weights of the tensor",
+        "methods/adam_update.py",
+        "        put(vector, region.index, step - _missed(resets), region.active)\n",
+        "        vector.fill_(step - _missed(resets))\n",
+        (f"{UNIT}/test_pitfalls_unit_resets.py", "-k", "one_step_size"),
+    ),
+    Mutation(
+        "CChain: the old network shares its storage with the live one",
+        "methods/c_chain.py",
+        "{str(age): parameter.detach().clone() for age",
+        "{str(age): parameter.detach() for age",
+        ("tests/conformance/test_methods.py", "-k", "memory and CChain"),
+    ),
+    Mutation(
+        "NormalizeAndProject: only every tenth update is projected",
+        "methods/normalize_and_project.py",
+        "        due = count_update(state, self.period)\n",
+        "        due = count_update(state, 10 * self.period)\n",
+        (f"{UNIT}/test_pitfalls_weights.py", "-k", "every_update"),
+    ),
+    Mutation(
+        "HardReset: a head that shares its weight with an embedding is silently left as it is",
+        "methods/chosen_layers.py",
+        "    _refuse_shared(view, method, chosen)\n",
+        "",
+        (f"{UNIT}/test_pitfalls_heads.py", "-k", "refused"),
+    ),
 ]
 
 

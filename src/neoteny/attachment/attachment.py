@@ -43,6 +43,7 @@ from neoteny.units.bind import bind_groups, find_again, find_groups, producers_o
 from neoteny.units.laws import Laws, choose_laws
 from neoteny.units.view import LiveGroup, read_modules
 from neoteny.wiring.modules import unwrap
+from neoteny.wiring.sandbox import call
 from neoteny.wiring.trace import LeaveOut, Norm
 from neoteny.wiring.wiring import Wiring
 
@@ -237,7 +238,7 @@ class Attachment(Replica):
         """Tell the methods that ask for it that a new task begins.
 
         Args:
-            data: batches (inputs, targets) of the new task, for methods that look at it.
+            data: batches (inputs, targets) of the new task, for methods that look at it; inputs as `attach`'s example.
             loss: a function of (outputs, targets), needed with `data`.
         """
         if data is None:
@@ -245,12 +246,11 @@ class Attachment(Replica):
             return
         if loss is None:
             raise ValueError("task_boundary(data=...) also needs loss=..., a function of (outputs, targets).")
-        criterion = loss
 
         def gradients(inputs: Any, targets: Any) -> dict[str, Tensor]:
             parameters = self.view.parameters
             with torch.enable_grad(), self._recorder.paused():
-                value = criterion(self._model(inputs), targets)
+                value = loss(call(self._model, inputs), targets)
                 found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
             found = self._average(found, list(parameters.values()))
             return {name: each for name, each in zip(parameters, found, strict=True) if each is not None}

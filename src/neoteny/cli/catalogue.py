@@ -70,7 +70,10 @@ def _definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef | None
 
 
 def _exported(package: str, contracts: Sequence[str] = ()) -> Lines:
-    """The classes in a package's `__all__`, without those of the modules that define what others derive from."""
+    """The classes in a package's `__all__`, without those of the modules that define what others derive from.
+
+    A class method is a preset, and has a line of its own behind its class.
+    """
     homes = {
         alias.name: node.module
         for node in _parse(package).body
@@ -79,7 +82,21 @@ def _exported(package: str, contracts: Sequence[str] = ()) -> Lines:
     }
     names = ast.literal_eval(_assigned(package, "__all__"))
     found = ((name, _definition(homes[name], name)) for name in names if name in homes and homes[name] not in contracts)
-    return [(name, _first_line(node)) for name, node in found if isinstance(node, ast.ClassDef)]
+    lines: Lines = []
+    for name, node in found:
+        if isinstance(node, ast.ClassDef):
+            lines.append((name, _first_line(node)))
+            lines += [(f"{name}.{preset.name}", _first_line(preset)) for preset in _presets(node)]
+    return lines
+
+
+def _presets(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """The public class methods of a class."""
+    for each in node.body:
+        if not isinstance(each, ast.FunctionDef) or each.name.startswith("_"):
+            continue
+        if any(isinstance(mark, ast.Name) and mark.id == "classmethod" for mark in each.decorator_list):
+            yield each
 
 
 def _assigned(module: str, name: str) -> ast.expr:

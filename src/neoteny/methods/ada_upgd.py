@@ -22,7 +22,7 @@ class AdaUPGD(UPGD):
 
     The scaled utility \(\bar u\) of a weight is that of `UPGD`. With Adam's corrected moments \(\hat m, \hat v\),
     \(w \leftarrow (1 - \alpha\lambda) w - c\,\alpha\,(\frac{\hat m}{\sqrt{\hat v} + \epsilon} + \xi)(1 - \bar u)\).
-    A reset weight's average, moments and step counts start again.
+    A reset weight's average, moments and step counts start again. It costs what UPGD and Adam cost together.
 
     Args:
         step_size: \(\alpha\), at least 0. For PPO the authors use 3e-4.
@@ -82,6 +82,7 @@ class AdaUPGD(UPGD):
         steps = ElementSteps(state["step"], state["resets"].get(name), len(view.runs))
         mean = kept["first"] / steps.correction(beta1, parameter)
         deviation = (kept["second"] / steps.correction(beta2, parameter)).sqrt_().add_(self.eps)
-        noise = self._noise(view, name, state["step"]) * changeable
-        direction = mean / deviation
-        self._move(view, parameter, (direction * changeable if self.protect else direction) + noise)
+        direction = mean.div_(deviation)
+        if self.protect:
+            direction.mul_(changeable)
+        self._move(view, parameter, direction.add_(self._noise(view, name, state["step"]).mul_(changeable)))

@@ -18,12 +18,16 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class Adam(Method):
-    """Adam with a step count per weight (Kingma and Ba 2015).
+    r"""Adam with a step count per weight (Kingma and Ba 2015).
 
-    A reset weight starts again with moments and step count zero.
+    \(m \leftarrow \beta_1 m + (1 - \beta_1) g\), \(v \leftarrow \beta_2 v + (1 - \beta_2) g^2\), and with
+    \(\hat m = m / (1 - \beta_1^t)\), \(\hat v = v / (1 - \beta_2^t)\) the update is
+    \(w \leftarrow w - \alpha\,\hat m / (\sqrt{\hat v} + \epsilon)\). A reset weight starts again with moments and step
+    count zero. With one count per tensor its first update would be \((1 - \beta_1) / \sqrt{1 - \beta_2}\) step sizes
+    long, 3.2 with the usual betas.
 
     Args:
-        step_size: at least 0.
+        step_size: \(\alpha\), at least 0.
         betas: decay rates of both moments, each in [0, 1).
         eps: added to the root of the second moment.
 

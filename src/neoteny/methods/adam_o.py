@@ -16,17 +16,20 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class AdamO(Adam):
-    r"""Adam with a decoupled penalty on dynamical isometry (2026).
+    r"""Adam with a decoupled penalty on dynamical isometry (AdamO, ICML 2026).
 
     The penalty of a matrix is \(P(W) = \lVert W^\top W - I \rVert_F^2\) if it has at least as many rows as columns,
     else \(\lVert W W^\top - I \rVert_F^2\). The moments see the gradient of the loss alone, and
     \(W \leftarrow W - \alpha\,\hat m / (\sqrt{\hat v} + \epsilon) - \alpha\lambda\,\nabla P(W)\), with
     \(\nabla P = 4 (W W^\top W - W)\) in both cases. The pull rotates the rows of units that are silent, too.
 
-    It acts on every parameter of two or more axes that has a gradient; a convolution is the matrix (out, in * taps).
-    To leave some alone, an embedding for example, give them a parameter group with `strength` 0. Known to us from
-    descriptions and third-party code; the authors' own code is not verified. The pull
-    takes two products of matrices per layer; with a batch smaller than the layer they are dearer than the update.
+    It acts on every parameter of two or more axes that has a gradient; a convolution is the matrix (out, in * taps). A
+    weight whose first axis counts inputs (a transposed convolution) is taken as it lies. To leave some alone, an
+    embedding for example, give them a parameter group with `strength` 0. Known to us from descriptions and third-party
+    code; the authors' own code is not verified.
+
+    The pull takes two products of matrices per layer; with a batch smaller than the layer they are dearer than the
+    update.
 
     Args:
         step_size: \(\alpha\), at least 0.
@@ -47,7 +50,7 @@ class AdamO(Adam):
         "all weights and biases; the pull acts on matrices",
         "at every update",
         "two numbers per weight",
-        "AdamO, dynamical isometry, ICML 2026",
+        "AdamO, ICML 2026, on dynamical isometry",
     )
 
     def __post_init__(self) -> None:

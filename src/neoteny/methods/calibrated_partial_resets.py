@@ -17,7 +17,7 @@ from neoteny.units.view import LiveGroup, View, read_modules
 
 @dataclass(frozen=True)
 class CalibratedPartialResets(Method):
-    r"""CPR: soft resets of all units, stronger for those with small gradients (2026).
+    r"""CPR: soft resets of all units, stronger for those with small gradients (CPR, 2026).
 
     With \(s_i\) the score of `ReGraMa` (the mean absolute gradient of a unit's incoming weights, relative to its
     layer), \(u_i \leftarrow \beta u_i + (1 - \beta) s_i\) at every update. Every `period` updates, with \(\sigma\) the

@@ -32,20 +32,34 @@ def chosen_modules(view: View, method: Method, layers: str | tuple[str, ...]) ->
     """The names of the chosen modules; "" is the whole network.
 
     Raises:
-        ValueError: the network has no such module, or which layer is the last cannot be told.
+        ValueError: the network has no such module, which layer is the last cannot be told, or a chosen layer shares a
+            parameter with one that is not chosen.
     """
     if layers == "all":
         return ("",)
-    if layers == "last":
-        return (view.output_layer(),)
+    chosen = (view.output_layer(),) if layers == "last" else tuple(layers)
     known = dict(view.structure.named_modules())
-    for name in layers:
+    for name in chosen:
         if name not in known:
             raise ValueError(
                 f"{type(method).__name__}: the network has no module {name!r}.{nearest(name, known)} It has "
                 f"{', '.join(filter(None, known))}."
             )
-    return tuple(layers)
+    _refuse_shared(view, method, chosen)
+    return chosen
+
+
+def _refuse_shared(view: View, method: Method, chosen: tuple[str, ...]) -> None:
+    """Refuse layers that hold a parameter under its second name: it counts under the first, so nothing would happen."""
+    first = {id(parameter): name for name, parameter in view.structure.named_parameters()}
+    for name, parameter in view.structure.named_parameters(remove_duplicate=False):
+        elsewhere = first[id(parameter)]
+        if belongs(name, chosen) and not belongs(elsewhere, chosen):
+            raise ValueError(
+                f"{type(method).__name__}: {name} is the same parameter as {elsewhere}, which is not among the chosen "
+                "layers: to change the one would change the other. Give the layer a weight of its own, or choose "
+                "layers that hold both."
+            )
 
 
 def belongs(name: str, modules: Sequence[str]) -> bool:

@@ -40,7 +40,7 @@ _HOST_SIDE = ("schedule", "replaced", "recount", "arrays")  # of a group's stati
 
 @dataclass(frozen=True)
 class ContinualBackprop(Method):
-    r"""Replaces a few units of low utility after every update (Dohare et al. 2023).
+    r"""Replaces a few units of low utility after every update (Dohare, Sutton and Mahmood 2023).
 
     With \(h\) a unit's activations, \(\hat f\) their bias-corrected running mean (equations 3 and 4), and weights after
     the update, the overall utility is the bias-corrected running average (equations 7 and 8) of

@@ -15,7 +15,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class DASH(Method):
-    r"""Direction-aware shrinking of weights at a task boundary.
+    r"""Direction-aware shrinking of weights at a task boundary (Shin et al. 2024).
 
     One pass over the new task's data averages the negative gradient, \(M \leftarrow (1 - a) M - a g\), from zero. Then
     each vector of weights is multiplied by \(\cos(M, w)\), clamped to \([\lambda, 1]\). Vectors are the rows of a

@@ -19,7 +19,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class FIRE(OccasionalMethod):
-    r"""Orthogonalises weight matrices at a task boundary by Newton-Schulz iteration.
+    r"""Orthogonalises weight matrices at a task boundary by Newton-Schulz iteration (FIRE 2026).
 
     \(X = W / \lVert W \rVert_F\), k times \(X \leftarrow \tfrac32 X - \tfrac12 X X^\top X\) (of the transpose where W
     is wide), then \(W \leftarrow \sqrt{d_\text{out} / d_\text{in}}\,X\). A convolution: each tap (out, in) by itself,
@@ -27,7 +27,8 @@ class FIRE(OccasionalMethod):
     `nn.MultiheadAttention` is three matrices; a linear layer that packs several is one. Biases, norms and embeddings
     are kept. The optimizer starts again for all parameters, as the authors rebuild it.
 
-    Ten iterations leave small singular values below 1: a matrix is orthogonal only where it was well conditioned.
+    Ten iterations leave small singular values below 1: a matrix is orthogonal only where it was well conditioned. Each
+    iteration takes two products of matrices, so that one act takes as long as some tens of updates with small batches.
 
     Args:
         iterations: k, at least 1; the authors use 10 for vision and 5 for language models.

@@ -19,12 +19,13 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class HardReset(OccasionalMethod):
-    r"""Draws layers new, with their optimizer state, every `period` updates or when a task begins.
+    r"""Draws layers new, with their optimizer state, on a clock or when a task begins (Nikishin et al. 2022).
 
     Weights come from their layer's initial law, biases from their module's; norms go back to 1 and 0, and so do their
     running statistics. With `rest` above 0 all other parameters become
-    \((1 - r)\,\theta + r\,\theta_\text{fresh}\), with new optimizer state too: BBF's reset. Replay buffers are the
-    caller's, and so is a target network: copy or reset it as well.
+    \((1 - r)\,\theta + r\,\theta_\text{fresh}\), with new optimizer state too: BBF's reset (Schwarzer et al. 2023).
+    Replay buffers are the caller's, and so is a target network: copy or reset it as well. A layer that shares its
+    weight with another (a head with an embedding) is refused.
 
     Args:
         layers: "last" (the output layer), "all", or a tuple of names of modules.

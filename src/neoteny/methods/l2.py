@@ -30,7 +30,8 @@ class L2(Method):
     With plain SGD this is torch's `weight_decay`; with Adam it is L2 proper, not decoupled decay.
 
     Args:
-        strength: \(\lambda\), at least 0.
+        strength: \(\lambda\), at least 0. Published: 1e-4 (online permuted MNIST, of 1e-3 to 1e-5), 3e-6 (Continual
+            ImageNet), with Adam 1e-2 and 1e-3 on L2-init's versions of the two.
 
     Example:
         >>> L2(1e-4).strength

@@ -33,7 +33,8 @@ class L2ER(Method):
     (our choice). Singular values that are zero to rounding count for nothing and have no gradient. The authors report
     that the rank step without L2 does nothing.
 
-    The pass is made in evaluation mode: dropout is off, and batch norms use their running statistics.
+    The pass is made in evaluation mode: dropout is off, and batch norms use their running statistics. The inputs of up
+    to `period` updates are kept until then: with large batches of images they take more memory than the network.
 
     Args:
         strength: \(\lambda\) of L2, at least 0; the authors use 1e-3.

@@ -27,9 +27,9 @@ class L2Init(Method):
     (`norm="huber"`: the gradient is \(\theta - \theta_0\), clipped to \([-1, 1]\)).
 
     Under Adam the term is rescaled by \(1 / \sqrt{\hat v}\) as every gradient is, so it is not a decay. With
-    `decoupled=True` it does not pass through the optimizer: after the update
-    \(\theta \leftarrow \theta - \alpha \lambda (\theta - \theta_0)\), where \(\alpha\) is the optimizer's step size.
-    (AdamW with \(\alpha \lambda \theta_0\) added, as the authors have it, takes \(\theta\) from before the update.)
+    `decoupled=True` it does not pass through the optimizer: beside the update, \(\alpha \lambda (\theta - \theta_0)\)
+    is subtracted, with \(\theta\) from before the update and \(\alpha\) the optimizer's step size. This is AdamW's
+    decay with \(\alpha \lambda \theta_0\) added, as the authors have it.
 
     Args:
         strength: \(\lambda\), at least 0. The authors' best with Adam is 1e-2 on four of five problems (permuted and
@@ -68,35 +68,36 @@ class L2Init(Method):
         return state
 
     def add_gradient(self, view: View, state: State) -> None:
-        """Add the term's gradient to every gradient there is; decoupled, note the step sizes of this update."""
-        sizes: dict[str, float | Tensor] = {}
+        """Add the term's gradient to every gradient there is; decoupled, keep what is to be subtracted."""
+        moves: dict[str, Tensor] = {}
         for name, parameter in _regularised(view).items():
             anchor = _anchor(state, name, parameter)
             gradient = view.gradient(name)
             if gradient is None:
                 continue
+            pull = self._pull(view, parameter, anchor)
             if self.decoupled:
-                sizes[name] = view.step_size(name)
+                moves[name] = pull * view.step_size(name)
             else:
-                gradient.add_(self._pull(view, parameter, anchor) * view.gradient_scale())
+                gradient.add_(pull * view.gradient_scale())
         if self.decoupled:
-            state["sizes"] = sizes
+            state["moves"] = moves
 
     def step(self, view: View, state: State) -> None:
         """Decoupled, pull every parameter that was updated."""
-        # A loop may set gradients to zero and the next step size before it ticks, so both are known from before.
-        for name, size in state.pop("sizes", {}).items():
-            parameter = view.tensor(name)
-            parameter.sub_(self._pull(view, parameter, state["parameters"][name]) * size)
+        for name, move in state.pop("moves", {}).items():
+            view.tensor(name).sub_(move)
 
     def export(self, state: State) -> State:
-        """The anchors; step sizes belong to an update that has begun."""
+        """The anchors; the rest belongs to an update that has begun."""
         return {"parameters": state["parameters"]}
 
     def on_reset(self, view: View, state: State, region: Region) -> None:
-        """The new value of a reset element is its initial value."""
+        """The new value of a reset element is its initial value, from which nothing pulls it away."""
         if region.name in state["parameters"]:
             region.copy(view.tensor(region.name), state["parameters"][region.name])
+        if region.name in state.get("moves", {}):
+            region.write(state["moves"][region.name], 0.0)
 
     def kernel_terms(self) -> KernelTerms | str:
         """The pull to the initial weights."""

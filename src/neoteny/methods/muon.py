@@ -35,6 +35,8 @@ class Muon(Method):
     one for a hidden matrix. Name them by parameter groups where that is wrong:
     `[{"params": hidden, "adam": "vectors"}, {"params": rest, "adam": "all"}]`.
 
+    A weight whose first axis counts inputs (a transposed convolution) is taken as it lies.
+
     Each Newton-Schulz step takes three products of matrices. With small batches that is most of the update's time.
 
     Args:

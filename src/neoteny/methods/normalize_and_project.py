@@ -21,7 +21,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class NormalizeAndProject(Method):
-    r"""Scales every weight back to its initial Frobenius norm after each update.
+    r"""Scales every weight back to its initial Frobenius norm after each update (Lyle et al. 2024).
 
     \(W \leftarrow W\,\lVert W_0 \rVert_F / \lVert W \rVert_F\) for each linear layer and convolution. The method
     presumes a norm (LayerNorm, RMSNorm) between every hidden layer and its nonlinearity: then the projection of a layer

@@ -39,7 +39,7 @@ class InjectedHead(nn.Module):
 
 @dataclass(frozen=True)
 class PlasticityInjection(Method):
-    r"""Gives the head of a network fresh weights without changing what it computes.
+    r"""Gives the head of a network fresh weights without changing what it computes (Nikishin et al. 2023).
 
     At an injection the head becomes \(h_\theta(x) + h_{\theta_1}(x) - h_{\theta_2}(x)\) with \(\theta_1 = \theta_2\)
     drawn from the head's initial law. \(\theta\) and \(\theta_2\) are frozen; \(\theta_1\), with new optimizer state,
@@ -54,7 +54,7 @@ class PlasticityInjection(Method):
         head: "last" (the output layer), or a tuple with the name of one module.
         at: inject at this update, counted from 1, or as soon afterwards as the head is trainable; 0 for no clock. The
             authors inject once, for example after 50 of 200 million frames.
-        at_boundaries: inject whenever a task begins.
+        at_boundaries: inject whenever a task begins; None for yes if `at` is 0, else no.
 
     Example:
         >>> PlasticityInjection(at=50_000).head
@@ -63,7 +63,7 @@ class PlasticityInjection(Method):
 
     head: str | tuple[str, ...] = "last"
     at: int = 0
-    at_boundaries: bool = True
+    at_boundaries: bool | None = None
 
     redraws_weights: ClassVar[bool] = True
 
@@ -81,7 +81,8 @@ class PlasticityInjection(Method):
         if isinstance(self.head, tuple) and len(self.head) != 1:
             raise ValueError(f"PlasticityInjection: head must name one module; got {self.head!r}.")
         check_number(self, "at", 0, whole=True, single=True)
-        check_flag(self, "at_boundaries")
+        if self.at_boundaries is not None:
+            check_flag(self, "at_boundaries")
 
     def why_not_with(self, others: Sequence[Method]) -> str:
         """Units that feed the output layer would be reset in one of its three copies alone."""
@@ -109,7 +110,7 @@ class PlasticityInjection(Method):
 
     def task_boundary(self, view: View, state: State, data: BoundaryData | None = None) -> None:
         """Inject, if it is to act at boundaries."""
-        if self.at_boundaries:
+        if self.at == 0 if self.at_boundaries is None else self.at_boundaries:
             self._inject(view, state)
 
     def rebuild(self, view: View, saved: State) -> None:

@@ -27,16 +27,19 @@ class ReDo(UnitMethod):
     all layers come from one forward pass, before anything is rewritten.
 
     A unit's activations over the positions of a convolution are averaged. The published code resets from a batch of its
-    own; here the batch is the one of this update.
+    own, of 64 to 256 examples; here the batch is the one of this update. With one example per update every unit that
+    this example leaves silent counts as dormant, so scores say little: use larger batches, or `SelfNormalizedResets`,
+    which follows units over many updates.
 
     The scheduled variant has no threshold: at update \(t\) of \(T\) it resets the lowest
     \(\mathrm{round}(n \cdot 0.3 \cos(\pi t / 2T))\) units of a layer of \(n\), at least 1, and every unit that ties
     with the last of them. After \(T\) updates it goes on with 1.
 
     Args:
-        period: updates between two checks, at least 1. The authors use 1,000 (DQN on Atari).
-        threshold: \(\tau\), at least 0; 0 replaces units that are exactly silent. The authors use 0.1 (0.025 in
-            some of their runs).
+        period: updates between two checks, at least 1. The authors use 1,000 (DQN on Atari); as a baseline of L2-init
+            it was tuned to 1, 2 or 5 tasks.
+        threshold: \(\tau\), at least 0; 0 replaces units that are exactly silent. The authors use 0.025 at a replay
+            ratio of 0.25 and 0.1 at higher ratios; as a baseline of L2-init it was tuned among 0, 0.01 and 0.1.
         schedule: \(T\), the updates of the scheduled variant, or 0 for the rule with a threshold.
         share: of a layer that the scheduled variant resets at first, in [0, 1].
 

@@ -21,7 +21,7 @@ SCORES = ("weights", "activations")
 
 @dataclass(frozen=True)
 class ReGraMa(UnitMethod):
-    r"""At regular intervals, replaces units with small gradients compared with their layer (NeurIPS 2025).
+    r"""At regular intervals, replaces units with small gradients compared with their layer (ReGraMa, NeurIPS 2025).
 
     The score of unit \(i\) is its mean absolute gradient \(g_i\) divided by the mean over its layer,
     \(s_i = g_i / (\frac1U \sum_k g_k + 10^{-8})\). Every `period` updates the units with \(s_i \le \tau\) are reset as

@@ -30,7 +30,13 @@ REMEDIES: dict[str, Remedy] = {
     "LayerNorm": Remedy(
         "Layer norm before every activation; with some L2 the field's usual strong baseline.",
         'MLP(..., normalization="layer")',
-        Card("networks", "the input of every activation", "in every pass", "nothing", "Lyle et al. 2024"),
+        Card(
+            "networks",
+            "the input of every activation",
+            "in every pass",
+            "nothing",
+            "Lyle et al. 2024, Disentangling the Causes of Plasticity Loss in Neural Networks",
+        ),
     ),
     "OnlineNorm": Remedy(
         "Online normalisation of a batch (B, F), feature by feature.",

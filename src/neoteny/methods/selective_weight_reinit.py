@@ -21,7 +21,7 @@ RULES = ("proportional", "threshold")
 
 @dataclass(frozen=True)
 class SelectiveWeightReinit(Method):
-    r"""SWR: reinitialisation of single weights, without regard to units (Hernandez-Garcia 2025).
+    r"""SWR: reinitialisation of single weights, without regard to units (Hernandez-Garcia et al. 2025).
 
     The utility of a weight is \(|g w|\) or \(|w|\), with the gradient of the training loss alone and the weight from
     before the update. Every `period` updates some weights of each linear layer and convolution are redrawn from that
@@ -33,6 +33,9 @@ class SelectiveWeightReinit(Method):
     Redrawn weights have fresh optimizer state and are new to every other method (the authors' code leaves the
     optimizer alone). Biases and norms stay. A weight tensor without a gradient at the update stays, too. The authors
     find it better than continual backpropagation in small networks and those with layer norm, and equal otherwise.
+
+    "proportional" sorts the weights of every layer at the end of a period, which on a small network takes as long as
+    tens of updates.
 
     Args:
         period: updates between two reinitialisations, at least 1. No published default was found: sweep it with

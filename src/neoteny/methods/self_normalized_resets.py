@@ -33,14 +33,16 @@ class SelfNormalizedResets(UnitMethod):
     Decided here: a unit that fired in every batch has no ages, and keeps its \(\tau_i\). The histogram has one place
     per batch of silence, of the largest batch so far, up to \(L\) batches; longer silences count as \(L\). A larger
     batch than before starts all histograms again. Each row that a layer is given counts as an example (a token of a
-    sequence). A unit that fires in every batch is never reset.
+    sequence). A unit that fires in every batch is never reset. The histograms take 4 bytes times \(L\) per unit, which
+    in a small network is more than its weights.
 
     Args:
         rejection: \(\eta\), in [0, 1); 0 never resets. The authors' code has 0.01; they sweep 0.08 to 0.00125 on
             permuted MNIST.
         first_threshold: \(\tau_i\) of all units before the first recalibration, in examples (ours).
         longest: \(L\), the largest threshold in batches, and the length of the histograms (ours).
-        period: updates or tasks between two recalibrations, at least 1. The authors recalibrate every 16 tasks.
+        period: updates or tasks between two recalibrations, at least 1. The authors recalibrate every 16 tasks:
+            `period=16, clock="tasks"`. The default (ours) also works where boundaries are not told.
         clock: what `period` counts, "updates" or "tasks".
 
     Example:

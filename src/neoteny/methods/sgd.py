@@ -16,13 +16,13 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class SGD(Method):
-    """Stochastic gradient descent, with or without momentum.
+    r"""Stochastic gradient descent, with or without momentum.
 
-    w -= step_size * v, with v = momentum * v + gradient.
+    \(v \leftarrow \mu v + g\), \(w \leftarrow w - \alpha v\).
 
     Args:
-        step_size: at least 0.
-        momentum: in [0, 1); 0 keeps no state.
+        step_size: \(\alpha\), at least 0.
+        momentum: \(\mu\), in [0, 1); 0 keeps no state.
 
     Example:
         >>> SGD(0.01, momentum=0.9).momentum

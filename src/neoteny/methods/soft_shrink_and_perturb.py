@@ -13,7 +13,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class SoftShrinkAndPerturb(Method):
-    r"""Mixes a little of a newly drawn network into all parameters after every update.
+    r"""Mixes a little of a newly drawn network into all parameters after every update (Juliani and Ash 2024).
 
     \(\theta \leftarrow (1 - a)\,\theta + a\,\theta'\), with another \(\theta'\) at every update: a pull towards the
     initial law, and noise. (With the same \(\theta'\) each time it would be a pull without noise.) The optimizer's

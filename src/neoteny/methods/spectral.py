@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neoteny.draws import rng
+from neoteny.layers.parameters import LayerParameters
 from neoteny.methods.card import Card
 from neoteny.methods.method import Method, State, check_number, slot
 from neoteny.units.view import View
@@ -63,8 +64,10 @@ class Spectral(Method):
     def init(self, view: View) -> State:
         """The right singular vector of every weight, drawn at random."""
         state: State = {"parameters": {}}
-        for name, weight in view.weights().items():
-            _vector(view, state, name, _matrix(view, weight))
+        parameters = view.parameters
+        for layer in view.layers:
+            if layer.weight is not None and layer.weight in parameters:
+                _vector(view, state, layer.weight, _matrix(view, layer, parameters[layer.weight]))
         return state
 
     def penalty(self, view: View, state: State) -> Tensor | None:
@@ -74,7 +77,7 @@ class Spectral(Method):
         run_axes = len(view.runs)
         for layer in view.layers:
             if layer.weight is not None and layer.weight in parameters:
-                matrix = _matrix(view, parameters[layer.weight])
+                matrix = _matrix(view, layer, parameters[layer.weight])
                 vector = _vector(view, state, layer.weight, matrix)
                 sigma = _largest_singular_value(matrix, vector, self.iterations)
                 terms.append((sigma**self.power - view.per_run(self.target, sigma, axes=0)) ** 2)
@@ -89,9 +92,10 @@ class Spectral(Method):
         return total * view.per_run(self.strength, total, axes=0)
 
 
-def _matrix(view: View, weight: Tensor) -> Tensor:
-    """(*R, out, in, *kernel) -> (*R, out, in * taps)."""
-    return weight.flatten(len(view.runs) + 1)
+def _matrix(view: View, layer: LayerParameters, weight: Tensor) -> Tensor:
+    """The weight of a layer as (*R, out, in * taps), whichever axis of it counts outputs."""
+    run_axes = len(view.runs)
+    return layer.matrix(weight, run_axes).flatten(run_axes, run_axes + 1)
 
 
 def _vector(view: View, state: State, name: str, matrix: Tensor) -> Tensor:

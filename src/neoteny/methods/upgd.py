@@ -28,7 +28,8 @@ class UPGD(Method):
     The utility of a weight is the running average of \(-g w\); \(\hat U\) is bias-corrected, and
     \(\bar u = \sigma(\hat U / \eta)\) with \(\eta\) the largest utility in the network. Then
     \(w \leftarrow (1 - \alpha\lambda) w - c\,\alpha\,(g + \xi)(1 - \bar u)\) with noise \(\xi \sim N(0, \sigma^2)\).
-    Where no weight has a positive utility none is protected. A reset weight's average starts again.
+    Where no weight has a positive utility none is protected. A reset weight's average starts again. Each update draws a
+    number per weight and goes through all weights some ten times, which shows where batches are small.
 
     Args:
         step_size: \(\alpha\), at least 0. Tuned by the authors: 0.01 on all their MNIST, EMNIST and CIFAR streams.
@@ -106,7 +107,7 @@ class UPGD(Method):
                 resets = state["resets"].setdefault(name, {})
                 ElementSteps.record(resets, parameter, Region.whole(name, parameter, run_axes), step - 1)
             average = averages[name] = self._average(state, name, parameter)
-            average.lerp_(-gradient * parameter.detach(), 1.0 - self.decay_rate)
+            average.lerp_(torch.mul(gradient, parameter.detach()).neg_(), 1.0 - self.decay_rate)
             steps = ElementSteps(step, state["resets"].get(name), run_axes)
             utilities[name] = average / steps.correction(self.decay_rate, average)
         if len(averages) < len(state["parameters"]):
@@ -134,25 +135,32 @@ class UPGD(Method):
     def _update(self, view: View, state: State, name: str, changeable: Tensor) -> None:
         gradient, parameter = view.gradient(name), view.parameters[name]
         assert gradient is not None
-        noise = self._noise(view, name, state["step"])
-        direction = (gradient + noise) * changeable if self.protect else gradient + noise * changeable
+        direction = self._noise(view, name, state["step"])
+        if self.protect:
+            direction.add_(gradient).mul_(changeable)
+        else:
+            direction.mul_(changeable).add_(gradient)
         self._move(view, parameter, direction)
 
     def _noise(self, view: View, name: str, step: int) -> Tensor:
         noise = torch.zeros_like(view.parameters[name]).detach()
-        add_noise(view, noise, step, f"{name}/upgd", self.noise_std)
+        if self.noise_std != 0.0:
+            add_noise(view, noise, step, f"{name}/upgd", self.noise_std)
         return noise
 
     def _move(self, view: View, parameter: Tensor, direction: Tensor) -> None:
-        """Decay the weights and move them against a direction."""
+        """Decay the weights and move them against a direction, which is used up."""
         size = view.per_run(self.step_size, parameter, view.axes(parameter))
         decay = view.per_run(self.weight_decay, parameter, view.axes(parameter))
-        parameter.mul_(1.0 - size * decay).sub_(direction * (size * self.factor))
+        parameter.mul_(1.0 - size * decay).sub_(direction.mul_(size * self.factor))
 
 
 def changeable_share(utility: Tensor, scale: Tensor) -> Tensor:
-    """1 - sigmoid(utility / scale); a scale that is not positive counts as a very small one, so that no sign flips."""
-    return 1.0 - torch.sigmoid(utility / scale.clamp_min(torch.finfo(utility.dtype).tiny))
+    """1 - sigmoid(utility / scale), in the place of the utility.
+
+    A scale that is not positive counts as a very small one, so that no sign flips.
+    """
+    return utility.div_(scale.clamp_min(torch.finfo(utility.dtype).tiny)).sigmoid_().neg_().add_(1.0)
 
 
 def _largest(utilities: dict[str, Tensor], run_axes: int) -> Tensor:

@@ -15,7 +15,7 @@ from neoteny.units.view import View
 
 @dataclass(frozen=True)
 class WeightClipping(Method):
-    r"""Clips the weights and biases of linear layers and convolutions after every update.
+    r"""Clips weights and biases of linear layers and convolutions after every update (Elsayed et al. 2024).
 
     \(|w|, |b| \le \kappa / \sqrt{\text{fan-in}}\), where a bias has the bound of the weight it belongs to. With
     \(\kappa = 1\) the bound is that of torch's own initial weights. Parameters of norms, embeddings and recurrent

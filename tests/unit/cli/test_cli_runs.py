@@ -10,6 +10,7 @@ import pytest
 
 from neoteny import experiments
 from neoteny.cli import parser as cli
+from neoteny.suite.progress import describe_progress
 from neoteny.suite.store.results import Results
 from support.suite import Zygote, write_experiment
 
@@ -52,6 +53,25 @@ def test_finished_runs_are_skipped_and_more_are_added(finished: Path, tmp_path: 
     assert frame.groupby("setting")["seed"].nunique().tolist() == [5, 5, 5, 5]
     old = Results.open(finished / "out").frame()
     assert frame[frame["seed"] < 3].reset_index(drop=True).equals(old)
+
+
+def test_the_progress_line_names_the_backend_and_why_it_is_no_kernel(tmp_path: Path, zygote: Zygote) -> None:
+    pytest.importorskip("numba", reason="without numba there are no kernels")
+    experiment = write_experiment(tmp_path / "small.py", tasks=1, examples=20)
+    text = experiment.read_text().replace("ContinualBackprop", "Spectral")
+    experiment.write_text(text.replace("Spectral(1e-2, maturity_threshold=20)", "Spectral(1e-3)"))
+    log, out = tmp_path / "log.txt", tmp_path / "out"
+    for more, expected in (
+        ((), {"BP": "compiled kernel on cpu", "CBP": "library on cpu (Spectral is not covered)"}),
+        (("--kernel", "reference"), {"BP": "library on cpu", "CBP": "library on cpu"}),
+    ):
+        shutil.rmtree(out, ignore_errors=True)
+        command = ("run", experiment, "--out", out, "--jobs", "1", "--device", "cpu", *more)
+        assert zygote.run(*command, output=log) == 0, log.read_text()
+        entries = Results.open(out).progress().values()
+        assert {entry["name"].partition(",")[0]: entry["backend"] for entry in entries} == expected
+        lines = [describe_progress({**entry, "state": "running"}) for entry in entries]
+        assert all(any(words in line for line in lines) for words in expected.values())
 
 
 def test_the_best_setting_of_each_method_gets_more_runs(tmp_path: Path, zygote: Zygote) -> None:

@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,12 @@ def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not packages & HEAVY
 
 
+def with_presets(kind: type) -> list[tuple[str, Any]]:
+    """A class and its public class methods, by name."""
+    own = [name for name, value in vars(kind).items() if isinstance(value, classmethod) and not name.startswith("_")]
+    return [(kind.__name__, kind), *((f"{kind.__name__}.{name}", getattr(kind, name)) for name in own)]
+
+
 def test_the_list_has_what_importing_would_find() -> None:
     things = {
         "problem": PROBLEMS,
@@ -79,6 +86,7 @@ def test_the_list_has_what_importing_would_find() -> None:
         for name, kind in things["method"].items()
         if issubclass(kind, Method) and dataclasses.is_dataclass(kind)  # not what others derive from
     }
+    things["method"] = {name: each for kind in things["method"].values() for name, each in with_presets(kind)}
     expected = {
         kind: [(name, (inspect.getdoc(thing) or "").partition("\n")[0]) for name, thing in named.items()]
         for kind, named in things.items()

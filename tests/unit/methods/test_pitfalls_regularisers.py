@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import neoteny
-from neoteny.methods import L2Init, Method, Parseval, Spectral, Wasserstein
+from neoteny.methods import L2Init, Method, Parseval, ReDo, Spectral, Wasserstein
 from reference import parseval
 from support.regularised import Training, mlp
 
@@ -96,6 +96,45 @@ def test_decoupled_the_pull_does_not_pass_through_adam(early: bool) -> None:
     assert not any(state["exp_avg"].any() for state in optimizer.state.values())
 
 
+def test_decoupled_towards_zero_it_is_adam_w() -> None:
+    """The decay takes the weights from before the update."""
+    net, twin = mlp(), mlp()
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)
+    ours = torch.optim.Adam(net.parameters(), lr=0.01)
+    theirs = torch.optim.AdamW(twin.parameters(), lr=0.01, weight_decay=0.5)
+    plastic = neoteny.attach(net, ours, L2Init(0.5, decoupled=True))
+    with torch.no_grad():
+        for mine, other in zip(net.parameters(), twin.parameters(), strict=True):
+            mine.copy_(other)
+    for _ in range(30):
+        x = torch.randn(4, 3)
+        for each, optimizer in ((net, ours), (twin, theirs)):
+            optimizer.zero_grad()
+            each(x).square().mean().backward()
+            optimizer.step()
+        plastic.step()
+    for mine, other in zip(net.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-14)
+
+
+def test_decoupled_a_weight_that_is_reset_between_update_and_pull_is_not_pulled() -> None:
+    net = mlp()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    methods = (ReDo(period=1, threshold=0.0), L2Init(0.5, decoupled=True))
+    plastic = neoteny.attach(net, optimizer, *methods, example=torch.zeros(2, 3))
+    with torch.no_grad():
+        net.get_parameter("0.weight")[1] = 0.0  # a silent unit, far from its initial weights
+        net.get_parameter("0.bias")[1] = -1.0
+    net(torch.randn(4, 3)).square().mean().backward()
+    optimizer.step()
+    plastic.step()
+    assert plastic.replaced["0"] >= 1
+    new = net.get_parameter("0.weight")[1].detach()
+    assert bool(new.all())
+    assert torch.equal(plastic._chain.states[1]["parameters"]["0.weight"][1], new)
+
+
 def test_decoupled_a_parameter_without_gradient_rests() -> None:
     net = mlp()
     run = Training(net, L2Init(0.5, decoupled=True))
@@ -177,3 +216,19 @@ def test_parseval_takes_a_convolution_by_output_channels_within_its_groups(make:
     for (rows, matrix), (_, pull) in zip(as_rows(net[0], weight), as_rows(net[0], found), strict=True):
         expected = 0.1 * (64 / outputs) ** 2 * parseval.gradient(matrix, 2.0)
         np.testing.assert_allclose(pull, expected, rtol=1e-10, atol=1e-12, err_msg=str(rows))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_spectral_takes_a_transposed_convolution_by_output_channels(groups: int) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.ConvTranspose2d(4, 6, 3, groups=groups, bias=False), nn.Flatten(), nn.LazyLinear(2))
+    x = torch.randn(2, 4, 5, 5)
+    net(x)
+    run = Training(net, Spectral(0.1, iterations=500), step_size=0.0)
+    run.update(x, weight=0.0)
+    weight, found = net.get_parameter("0.weight"), run.gradients()["0.weight"]
+    matrix = np.concatenate([rows for _, rows in as_rows(net[0], weight)])
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
+    expected = 0.1 * 4.0 * (values[0] ** 2 - 1.0) * values[0] * np.outer(left[:, 0], right[0])
+    pull = np.concatenate([rows for _, rows in as_rows(net[0], found)])
+    np.testing.assert_allclose(pull, expected, rtol=1e-6, atol=1e-9)

@@ -35,7 +35,6 @@ def l2_init_case(strength: float, norm: l2_init.Norm, decoupled: bool) -> Case:
             strength=strength,
             norm=norm,
             decoupled_step_size=STEP_SIZE[optimizer] if decoupled else None,
-            after_update=decoupled,
         )
 
     label = f"l2-init {norm}{' decoupled' if decoupled else ''}"

@@ -15,6 +15,7 @@ from neoteny.methods import (
     DASH,
     FIRE,
     HardReset,
+    HareAndTortoise,
     Method,
     NormalizeAndProject,
     PlasticityInjection,
@@ -88,6 +89,22 @@ def normed(dtype: torch.dtype = torch.float64) -> Any:
     torch.manual_seed(1)
     layers = [nn.Linear(3, 8, bias=False), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.RMSNorm(8)]
     return nn.Sequential(*layers, nn.ReLU(), nn.Linear(8, 2)).to(dtype)
+
+
+def slow_and_fast(updates: int, move: float = 0.0) -> list[float]:
+    """The slow weight, which begins at 0, after some updates of a fast weight 1; then the fast one moves."""
+    model = layer_with([[0.0]])
+    optimizer, plastic = attached(model, HareAndTortoise(0.999, period=4))
+    weight = model[0].weight
+    with torch.no_grad():
+        weight.fill_(1.0)
+    for _ in range(updates):
+        update(model, optimizer, plastic, torch.zeros(1, 1, dtype=torch.float64))
+    with torch.no_grad():
+        weight.add_(move)
+    fast = weight.item()
+    with plastic.evaluating():
+        return [weight.item(), fast]
 
 
 def norms_after_training() -> list[float]:
@@ -185,6 +202,14 @@ VECTORS: list[Vector] = [
         "WeightClipping", "784 inputs, bound 1: weights", [-0.0357143, 0.0357143], lambda: clipped_extremes("weight")
     ),
     Vector("WeightClipping", "784 inputs, bound 1: bias", [-0.0357143, 0.0357143], lambda: clipped_extremes("bias")),
+    Vector("HareAndTortoise", "slow weight after 3 updates", 0.002997001, lambda: slow_and_fast(3)[0], 5e-10),
+    Vector(
+        "HareAndTortoise",
+        "slow and fast weight when the fast one moves by 1 after a copy",
+        [1.0 - 0.999**4, 2.0 - 0.999**4],
+        lambda: slow_and_fast(4, 1.0),
+        1e-12,
+    ),
     Vector("NormalizeAndProject", "norms after 200 updates over the first", [1, 1], norms_after_training),
     Vector("NormalizeAndProject", "change of the output by a projection", 0.0, change_by_projection, 1e-12),
     Vector("PlasticityInjection", "change of the output", 0.0, change_by_injection, 1e-15),

@@ -75,6 +75,16 @@ LEARNERS = {
     "SWR by a threshold, averaged": Learner(
         (SGD(SIZES), SelectiveWeightReinit(7, (0.5, 0.0, 0.9), rule="threshold", decay_rate=(0.5, 0.0, 0.9))), DOUBLED
     ),
+    "SWR, Adam": Learner((Adam(1e-3), L2Init(1e-2), SelectiveWeightReinit(7, (0.003, 0.0, 0.1))), NORMED),
+    "SWR, AdamW, CReLU, averaged": Learner(
+        (
+            AdamW(1e-3, (0.9, 0.99), weight_decay=(0.1, 0.0, 0.5)),
+            SelectiveWeightReinit(5, (0.5, 0.0, 0.9), rule="threshold", decay_rate=(0.5, 0.0, 0.9)),
+            WeightClipping(2.0),
+        ),
+        DOUBLED,
+        batch=16,
+    ),
     "SWR by magnitude": Learner((SGD(SIZES), SelectiveWeightReinit(5, 0.01, "magnitude"), L2(1e-3)), batch=1),
     "SNR": Learner((SGD(SIZES, 0.9), SNR)),
     "CBP": Learner((Adam(1e-3), CBP)),
@@ -86,7 +96,9 @@ LEARNERS = {
 }
 REWRITES = (ReDo, ReGraMa, SelfNormalizedResets, ContinualBackprop)
 RESUMED = ["AdamW, clipping, layer norm", "ReDo, everything hears of it", "UPGD, local", "CBP and SNR", "ReGraMa"]
-RESUMED += ["SWR by a threshold, averaged"]
+RESUMED += ["SWR by a threshold, averaged", "SWR, AdamW, CReLU, averaged"]
+SOME_BATCHES = (("AdamW, clipping, layer norm", 32), ("L2-init", 16), ("UPGD", 16), ("ReGraMa", 16), ("SWR, Adam", 1))
+"""Learners at other batches in the default suite; `-m slow` has all of them at 1, 16 and 32."""
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -95,6 +107,19 @@ def test_the_dense_kernel_equals_the_library(name: str) -> None:
     failure, replaced = difference(learner)
     assert failure == ""
     assert (replaced >= 30) == any(isinstance(method, REWRITES) for method in learner.methods)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        pytest.param(name, batch, marks=() if (name, batch) in SOME_BATCHES else pytest.mark.slow)
+        for name, learner in LEARNERS.items()
+        for batch in (1, 16, 32)
+        if learner.batch not in (0, batch)
+    ],
+)
+def test_the_dense_kernel_equals_the_library_at_every_batch_of_the_field(name: str, batch: int) -> None:
+    assert difference(replace(LEARNERS[name], batch=batch), BLOCKS[:3])[0] == ""
 
 
 @pytest.mark.parametrize("what", ["parameters", "first", "anchor", "slow", "since", "reset"])

@@ -48,6 +48,7 @@ class DenseState(NamedTuple):
         accumulator: float64 (n, hidden), units due but not yet replaced.
         replaced, reset: int64 (n, hidden), units replaced by continual backpropagation, and reset, so far.
         worth: (n, P), the utility of weights; redrawn: int64 (n, 1), how many were redrawn so far.
+        drawn: int64 (n, P), the update at which a weight was last redrawn, where Adam counts updates.
         score: float64 (n, U), of resets by gradients.
         age, threshold: int64 (n, U), and histogram: int32 (n, U, longest), of resets by silence.
         bounds: float64 (layers,), of new weights.
@@ -70,6 +71,7 @@ class DenseState(NamedTuple):
     reset: np.ndarray
     worth: np.ndarray
     redrawn: np.ndarray
+    drawn: np.ndarray
     score: np.ndarray
     age: np.ndarray
     threshold: np.ndarray
@@ -116,6 +118,7 @@ class DensePacked:
             reset=zeros(options.hidden, kind=np.int64),
             worth=zeros(size if REINIT in options.after else 0),
             redrawn=zeros(1, kind=np.int64),
+            drawn=zeros(size if options.counts_weights else 0, kind=np.int64),
             score=zeros(units if by == GRADIENT else 0, kind=np.float64),
             age=zeros(units if by == SILENCE else 0, kind=np.int64),
             threshold=zeros(units if by == SILENCE else 0, kind=np.int64),
@@ -131,6 +134,7 @@ class DensePacked:
         state.seeds[:] = self.stack.view.seeds.numpy()
         state.since[:] = 0
         state.worth[:] = 0
+        state.drawn[:] = 0
         for theirs, name, ours in self._pairs():
             if name in theirs:  # averages of parameters begin with the first update
                 ours[...] = theirs[name].detach().numpy()
@@ -142,6 +146,10 @@ class DensePacked:
                     ours[...] = kept.worth[name].numpy()
             if kept.redrawn is not None:
                 state.redrawn[:, 0] = kept.redrawn.numpy()
+            resets = kept.resets or {}
+            for name, ours in self._drawn():
+                if "elements" in resets.get(name, {}):
+                    ours[...] = resets[name]["elements"]["step"].numpy()
             for number, group in enumerate(self.stack.view.groups):
                 if kept.units:
                     statistics = kept.units[group.name]
@@ -172,6 +180,10 @@ class DensePacked:
                         kept.worth[name] = torch.from_numpy(ours).clone(memory_format=torch.contiguous_format)
             if kept.resets is not None and self.options.rewrites_units:
                 self._write_resets(kept.resets)
+            if kept.resets is not None and self.step >= self.options.reinit_period:
+                for name, ours in self._drawn():
+                    steps = torch.from_numpy(ours).clone(memory_format=torch.contiguous_format)
+                    kept.resets.setdefault(name, {})["elements"] = {"step": steps}
             for number, group in enumerate(self.stack.view.groups if kept.units else ()):
                 statistics = kept.units[group.name]
                 born = self.state.born[:, self._units(number)]
@@ -228,6 +240,12 @@ class DensePacked:
             if norms and self.options.norm and number < self.options.hidden:
                 yield tensors, f"norm{number + 1}.weight", flat[:, gain : gain + outputs]
                 yield tensors, f"norm{number + 1}.bias", flat[:, offset : offset + outputs]
+
+    def _drawn(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The updates at which the elements of every weight matrix were last redrawn, where Adam counts updates."""
+        for _, name, ours in self._parameters({}, self.state.drawn, norms=False) if self.state.drawn.size else ():
+            if name.endswith("weight"):
+                yield name, ours
 
     def _write_resets(self, resets: dict[str, Any]) -> None:
         """A unit's step count starts again in its row, its bias, its norm and its columns."""

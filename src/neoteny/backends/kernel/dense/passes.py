@@ -77,9 +77,12 @@ def _rows(shape, options, layer):  # pragma: no cover - compiled
 @compiled
 def adam(
     p, grad, first, second, shape, options, step_size, keep, one_minus_beta1, one_minus_beta2, beta2, eps, scale1,
-    scale2, zero,
+    scale2, drawn, by_age1, by_age2, now, zero,
 ):  # pragma: no cover - compiled  # fmt: skip
-    """Adam with a step count for every weight: that of the younger of the two units that it joins."""
+    """Adam with a step count for every weight: that of the younger of the two units that it joins.
+
+    Where single weights are redrawn, no units are: then a weight's count is its own, since `drawn` (else empty).
+    """
     for k in range(p.size):
         gradient = grad[k]
         p[k] *= keep
@@ -90,6 +93,12 @@ def adam(
         for i in range(_rows(shape, options, layer)):
             row, matrix = shape[WEIGHT, layer] + i * stride, i < shape[INPUTS, layer]
             of_row, root_of_row = (scale1[by_input, i], scale2[by_input, i]) if matrix else (zero, zero)
+            if matrix and drawn.size > 0:
+                for j in range(stride):
+                    age = min(np.int64(now) - drawn[row + j], by_age1.size - 1)
+                    root = math.sqrt(second[row + j]) * by_age2[age]
+                    p[row + j] -= by_age1[age] * step_size * first[row + j] / (root + eps)
+                continue
             for j in range(stride):
                 size = max(of_row, scale1[by_output, j]) * step_size
                 root = math.sqrt(second[row + j]) * max(root_of_row, scale2[by_output, j])

@@ -31,6 +31,7 @@ def redraw_weights(
     run, shape, options, state, amount, worth, p, first, second, anchor, slow, step, seed, one
 ):  # pragma: no cover - compiled
     """Redraw the weights that are due; all utilities start again."""
+    drawn = state.drawn[run]
     for layer in range(np.uint64(shape.shape[1])):
         at, stride = shape[WEIGHT, layer], shape[STRIDE, layer]
         inputs, outputs, purpose = shape[INPUTS, layer], shape[OUTPUTS, layer], shape[PURPOSES + 3, layer]
@@ -50,8 +51,27 @@ def redraw_weights(
                     word = words[k] if i % _FOUR == np.uint64(k) else word
                 new = one * ((uniform(word) * 2.0 - 1.0) * state.bounds[layer])
                 write(at + i * stride + j, new, p, first, second, anchor, slow)
+                if drawn.size > 0:
+                    drawn[at + i * stride + j] = np.int64(step)
                 state.redrawn[run, 0] += 1
     worth[:] = one - one
+
+
+@compiled
+def ages_that_differ(options, oldest):  # pragma: no cover - compiled
+    """How many ages of weights have corrections of their own: beyond, both are 1 to the last digit."""
+    slowest = max(options.beta1, options.beta2, 1e-3)
+    return min(np.int64(oldest), np.int64(54.0 * math.log(2.0) / -math.log(slowest)) + 1) + 1
+
+
+@compiled
+def fill_scales(options, scale1, scale2):  # pragma: no cover - compiled
+    """For each age of a weight, in updates from 1 on, 1 / (1 - beta1^age) and 1 / sqrt(1 - beta2^age)."""
+    power1, power2 = 1.0, 1.0
+    for age in range(1, scale1.size):
+        power1 *= options.beta1
+        power2 *= options.beta2
+        scale1[age], scale2[age] = 1.0 / (1.0 - power1), 1.0 / math.sqrt(1.0 - power2)
 
 
 @compiled

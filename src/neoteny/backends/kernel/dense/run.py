@@ -19,7 +19,7 @@ from neoteny.backends.kernel.dense.passes import (
     start_powers,
 )
 from neoteny.backends.kernel.dense.places import OUTPUTS
-from neoteny.backends.kernel.dense.reinit import measure_weights, redraw_weights
+from neoteny.backends.kernel.dense.reinit import ages_that_differ, fill_scales, measure_weights, redraw_weights
 from neoteny.backends.kernel.dense.terms import (
     ACTIVITY,
     ADAM,
@@ -86,7 +86,7 @@ def train_run(
     p = state.parameters[run]
     kind = p.dtype
     first, second, anchor, slow = state.first[run], state.second[run], state.anchor[run], state.slow[run]
-    worth = state.worth[run]
+    worth, drawn = state.worth[run], state.drawn[run]
     width = np.uint64(options.width)
     size = (layers * np.uint64(options.batch), width)
     side = (_TWO * layers, width)
@@ -116,6 +116,9 @@ def train_run(
     stream, seed = np.uint64(inputs.stream[run]), np.uint64(state.seeds[run])
     if options.optimizer >= _ADAM:
         start_powers(state.since[run], _ZERO, shape, options, step, power1, power2)
+    ages = ages_that_differ(options, step + stop - start) if drawn.size > 0 else 1
+    by_age1, by_age2 = np.ones(ages, kind), np.ones(ages, kind)
+    fill_scales(options, by_age1, by_age2)
 
     for k in range(start, stop):
         now = np.uint64(step + (k - start) + 1)
@@ -156,7 +159,7 @@ def train_run(
                 if options.optimizer == _ADAM:
                     adam(
                         p, grad, first, second, shape, options, typed[0], typed[9], typed[4], typed[5], typed[6],
-                        typed[7], scale1, scale2, zero,
+                        typed[7], scale1, scale2, drawn, by_age1, by_age2, now, zero,
                     )  # fmt: skip
                 else:
                     spare_useful(

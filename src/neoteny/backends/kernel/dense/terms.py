@@ -29,6 +29,8 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "upgd")
 SCALES = ("corrected", "raw", "local")
 ACTIVITY, GRADIENT, SILENCE = range(3)
 SCORES = ("activity", "gradient")
+LARGEST_BETA = 0.9999
+"""Of Adam where weights are redrawn: what follows from the age of a weight is looked up in a table."""
 UPDATE, NOISE, REPLACE, RESET, REINIT, CLIP, SLOW = range(7)
 """What happens at an update once the gradients are there; noise before the update is UPGD's own."""
 
@@ -107,6 +109,11 @@ class DenseOptions:
         """The most features of a layer, padded."""
         most = max(self.widths[0], self.copies * max(self.widths[1:]))
         return -(-most // PAD) * PAD
+
+    @property
+    def counts_weights(self) -> bool:
+        """Whether weights have step counts of their own, since some are redrawn under Adam."""
+        return REINIT in self.after and self.optimizer == ADAM
 
     @property
     def rewrites_units(self) -> bool:
@@ -198,8 +205,10 @@ def _combine(terms: Sequence[KernelTerms]) -> dict[str, Any] | str:
         return f"the optimizer {first.optimizer!r} is not covered"
     kinds = {"noise_std": NOISE, "replacement": REPLACE, "reset": RESET, "reinit": REINIT, "clip": CLIP, "slow": SLOW}
     after = tuple(kind for each in terms for name, kind in kinds.items() if getattr(each, name) is not None)
-    if REINIT in after and first.optimizer not in OPTIMIZERS[:ADAM]:
-        return "redrawn weights under an optimizer that counts updates are not covered"
+    if REINIT in after and first.optimizer == "upgd":
+        return "redrawn weights under UPGD are not covered"
+    if REINIT in after and first.optimizer == "adam" and max(first.betas) > LARGEST_BETA:
+        return f"redrawn weights under Adam with betas above {LARGEST_BETA} are not covered"
     if REINIT in after and {REPLACE, RESET} & set(after):
         return "redrawn weights beside new units are not covered"
     twice = {

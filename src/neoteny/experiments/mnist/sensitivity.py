@@ -3,8 +3,8 @@
 Figure A.8 and the right half of Figure 6a of the paper, Appendix A and Sections 5 and 6: ten runs of each setting
 (three of online normalisation, thirty of continual backpropagation), 800 tasks. The paper gave twenty more runs to the
 best setting of each method, and to dropout at 0.1, for its comparison of methods, not for this figure: `mnist-methods`
-has thirty of each, and the claims on best settings say whether it took the right ones. BP runs beside them as the
-reference that the text compares with. The `laptop` scale has narrow networks and few, short tasks.
+has thirty of each. BP runs beside them as the reference that the text compares with. The `laptop` scale has narrow
+networks and few, short tasks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Size:
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=3, examples_per_task=25, source="synthetic"), 10, 2, norm_runs=2, cbp_runs=2),
     "laptop": Size(
-        *(PermutedMNIST(tasks=40, examples_per_task=1000), 20, 5, 5, 5, 0.01),
+        *(PermutedMNIST(tasks=60, examples_per_task=4000), 50, 8, 8, 8, 0.01),
         l2=(1e-4, 1e-3, 1e-2),
         best_l2=1e-3,
         noise_std=(1e-5, 1e-4, 1e-3),

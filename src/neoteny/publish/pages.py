@@ -33,10 +33,12 @@ HEADING = [
     "|---|---|---|---|---|---|",
 ]
 SETTINGS_OF = {
-    "": "L2 and shrink and perturb with the paper's best strength, 1e-4",
-    "retuned": "L2 and shrink and perturb with the strength that is best for these networks, 1e-3",
+    "mnist-methods": "L2 and shrink and perturb with the paper's best strength, 1e-4",
+    "mnist-methods@retuned": "L2 and shrink and perturb with the strength that is best for these networks, 1e-3",
+    "imagenet-methods": "one setting of each method, backpropagation at step size 0.01",
+    "imagenet-methods@best-of-five": "backpropagation at the best of five step sizes, the others at one setting each",
 }
-"""What the tags of claims stand for."""
+"""What the tags of an experiment's claims stand for, and what claims without a tag do."""
 _NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER}) \[({_NUMBER}), ({_NUMBER})\]")
 _RUNS = re.compile(r" \((\d+) runs?\)")
@@ -246,7 +248,8 @@ def _write_settings(findings: Findings) -> list[str]:
             counts.setdefault((name, line.entry.name, line.judged.tag), Counter())[line.judged.said] += 1
     tagged = {(name, folder) for name, folder, tag in counts if tag}
     rows = [
-        f"| `{name}` on `{folder}` | {SETTINGS_OF[tag]} | {' | '.join(str(found[outcome]) for outcome in Outcome)} |"
+        f"| `{name}` on `{folder}` | {SETTINGS_OF[f'{name}@{tag}' if tag else name]} | "
+        f"{' | '.join(str(found[outcome]) for outcome in Outcome)} |"
         for (name, folder, tag), found in counts.items()
         if (name, folder) in tagged
     ]

@@ -134,6 +134,7 @@ ENTRIES = (
             Picture("scr-cbp-laptop-sgd", ("SGD, step size 0.01",)),
             Picture("scr-cbp-laptop-adam", ("Adam, step size 0.01",)),
         ),
+        bin_tasks=1,
     ),
     Entry(
         "scr-variants",

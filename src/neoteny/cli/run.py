@@ -227,7 +227,9 @@ class Launch(Prepared):
         """Write plan.json: what is wanted, for `status`, reports and those who continue it."""
         more = ""
         if self.sweep.selection is not None:
-            each, count = " and ".join(self.sweep.selection.by), self.sweep.selection.more_runs
+            each = " and ".join(self.sweep.selection.by)
+            own = {setting.more_runs for setting in self.sweep.settings if setting.more_runs}
+            count = " or ".join(map(str, sorted(own | {self.sweep.selection.more_runs})))
             more = f"Then the best setting of each {each} gets {count} more runs."
         path, before = self.experiment.path, self._read_plan()
         settings = self._settings(set(before["settings"]))
@@ -278,9 +280,10 @@ class Launch(Prepared):
         known = {each for run in self.every for each in setting_digests(run.configuration)}
         if not known.issuperset(before["settings"]):  # of an earlier version of the experiment
             return []
-        more = self.sweep.selection.more_runs if self.sweep.selection else 0
+        selection = self.sweep.selection
         instead: set[str] = set()  # the runs of these methods with any backend: this command's replace them
         for setting in self.sweep.settings:
+            more = (setting.more_runs or selection.more_runs) if selection else 0
             for run in runs_of(self.sweep, [setting], self.kernel, range((setting.runs or self.sweep.runs) + more)):
                 instead |= run_ids(run.configuration)
         return [run for run in before["runs"] if run not in instead]

@@ -40,6 +40,8 @@ class Entry:
         tasks: how many of the first tasks of each run count, finished or not (`neoteny claims --tasks`); None: all.
         decides: experiments, or claims as "experiment/claim", whose sentences can be judged at the scale of these runs.
             Other verdicts of the entry are shown as those of a smaller scale and are not counted.
+        methods: that were run, where not all of the experiment's (`neoteny run --methods`).
+        bin_tasks: tasks per bin of the means that are kept where the folder is too large to keep whole; 0: none are.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Entry:
     so_far: bool = False
     tasks: int | None = None
     decides: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    bin_tasks: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", self.folder or self.name)
@@ -75,6 +79,8 @@ class Entry:
 
 
 REGRESSION = "Slowly-changing regression"
+REGRESSION_BIN = 10
+"""Of its 300 tasks: early and late tasks, as claims take them, are whole bins (`report.trends`)."""
 MNIST = ("mnist-methods", "mnist-step-size", "mnist-sensitivity")
 CORRELATES = "What changes in the networks"
 BEGINNING = (
@@ -95,6 +101,18 @@ ENTRIES = (
             Picture("scr-activations-adam", ("Backpropagation with Adam",)),
         ),
         decides=("scr-activations",),
+        bin_tasks=REGRESSION_BIN,
+    ),
+    Entry(
+        "scr-cbp-tanh",
+        "scr-cbp",
+        ("scr-cbp",),
+        "the paper's: 3 million examples, 100 runs, 400 with tanh",
+        f"{REGRESSION} with continual backpropagation: 300 more runs with tanh",
+        (Picture("scr-cbp-tanh", ("tanh",)),),
+        decides=("scr-cbp",),
+        methods=("CBP", "Linear"),
+        bin_tasks=REGRESSION_BIN,
     ),
     Entry(
         "scr-cbp-paper",
@@ -104,6 +122,7 @@ ENTRIES = (
         f"{REGRESSION} with continual backpropagation, at the paper's scale",
         (Picture("scr-cbp-sgd", ("SGD, step size 0.01",)), Picture("scr-cbp-adam", ("Adam, step size 0.01",))),
         decides=("scr-cbp",),
+        bin_tasks=REGRESSION_BIN,
     ),
     Entry(
         "scr-cbp-laptop",
@@ -115,6 +134,7 @@ ENTRIES = (
             Picture("scr-cbp-laptop-sgd", ("SGD, step size 0.01",)),
             Picture("scr-cbp-laptop-adam", ("Adam, step size 0.01",)),
         ),
+        bin_tasks=1,
     ),
     Entry(
         "scr-variants",
@@ -135,6 +155,7 @@ ENTRIES = (
             Picture("scr-utilities-best", ("Each utility at its best replacement rate",)),
         ),
         decides=("scr-utilities",),
+        bin_tasks=REGRESSION_BIN,
     ),
     Entry(
         "two-thousand-units",

@@ -1,7 +1,8 @@
 """Keeping a results folder: from `results/NAME`, where it was made, to what is committed of it in `evidence/NAME`.
 
 A small folder is kept whole, less what only an unfinished run needs: `neoteny claims evidence/NAME` judges it again. Of
-a large one the summary stays (`summary`), and its command makes the rest again.
+a large one the summary stays (`summary`), where its entry says so with each run's means over bins of tasks (`means`),
+on which its claims are judged; its command makes the rest again.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from neoteny import experiments
 from neoteny.publish.entries import Entry
-from neoteny.publish.summary import Summary, read_summary, summarise, write_summary
+from neoteny.publish.means import MEANS, average_bins, read_means, write_made, write_means
+from neoteny.publish.summary import Summary, judge, read_summary, summarise, write_summary
 from neoteny.suite.store.documents import write_document
 from neoteny.suite.store.files import read_json
 from neoteny.suite.store.results import Results
@@ -47,6 +51,9 @@ def keep(root: Path, views: Sequence[Entry], largest_whole: int = LARGEST_WHOLE)
     entry = views[0]
     made, kept = root / "results" / entry.folder, root / "evidence" / entry.folder
     source = made if made.is_dir() else kept
+    if source == kept and (kept / MEANS).exists():
+        _judge_means(kept, views)
+        return kept
     if not any((source / name).is_dir() for name in TABLES):
         raise EvidenceError(f"{made} is not there, or has no results yet. Make it: {write_command(entry)}")
     results = Results.open(source)
@@ -59,10 +66,18 @@ def keep(root: Path, views: Sequence[Entry], largest_whole: int = LARGEST_WHOLE)
         whole = measure(new) <= largest_whole
         if whole and not Results.open(new).frame(so_far=True).equals(results.frame(so_far=True)):
             raise EvidenceError(f"{source}, once copied, does not read back to the same table; nothing was kept.")
-        summaries = [summarise(Results.open(new), command, view.so_far, view.tasks) for view in views]
-        if not whole:
+        if whole or not entry.bin_tasks:
+            summaries = [summarise(Results.open(new), command, view.so_far, view.tasks) for view in views]
+            if not whole:
+                shutil.rmtree(new)
+                new.mkdir()
+        else:
             shutil.rmtree(new)
             new.mkdir()
+            write_means(new, average_bins(results.frame(), entry.bin_tasks))
+            write_made(new, results)
+            judged = read_means(new)
+            summaries = [summarise(results, command, judged=judged) for _ in views]
         for view, summary in zip(views, summaries, strict=True):
             write_summary(new / view.summary, summary)
         _refuse_paths(new, entry.folder)
@@ -71,6 +86,14 @@ def keep(root: Path, views: Sequence[Entry], largest_whole: int = LARGEST_WHOLE)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return kept
+
+
+def _judge_means(kept: Path, views: Sequence[Entry]) -> None:
+    """Judge the claims of a folder again on the means that are kept of it; charts stay as they are."""
+    for view in views:
+        summary = read_summary(kept / view.summary)
+        verdicts = judge(experiments.load(summary.experiment), read_means(kept))
+        write_summary(kept / view.summary, replace(summary, verdicts=verdicts))
 
 
 def find_kept(root: Path, entry: Entry) -> Summary | None:
@@ -87,7 +110,8 @@ def is_whole(root: Path, entry: Entry) -> bool:
 def write_command(entry: Entry, scale: str = "") -> str:
     """The command that makes a folder again; without the scale it guesses by the folder's name."""
     scale = scale or ("laptop" if entry.folder.endswith("-laptop") else "paper")
-    return f"neoteny run {entry.run} --scale {scale} --out results/{entry.folder}"
+    methods = f' --methods "{",".join(entry.methods)}"' if entry.methods else ""
+    return f"neoteny run {entry.run} --scale {scale}{methods} --out results/{entry.folder}"
 
 
 def measure(folder: Path) -> int:

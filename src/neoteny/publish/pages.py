@@ -33,10 +33,12 @@ HEADING = [
     "|---|---|---|---|---|---|",
 ]
 SETTINGS_OF = {
-    "": "L2 and shrink and perturb with the paper's best strength, 1e-4",
-    "retuned": "L2 and shrink and perturb with the strength that is best for these networks, 1e-3",
+    "mnist-methods": "L2 and shrink and perturb with the paper's best strength, 1e-4",
+    "mnist-methods@retuned": "L2 and shrink and perturb with the strength that is best for these networks, 1e-3",
+    "imagenet-methods": "one setting of each method, backpropagation at step size 0.01",
+    "imagenet-methods@best-of-five": "backpropagation at the best of five step sizes, the others at one setting each",
 }
-"""What the tags of claims stand for."""
+"""What the tags of an experiment's claims stand for, and what claims without a tag do."""
 _NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER}) \[({_NUMBER}), ({_NUMBER})\]")
 _RUNS = re.compile(r" \((\d+) runs?\)")
@@ -60,6 +62,8 @@ class Findings:
     lines: dict[tuple[str, str], list[Line]]
     own: dict[str, list[Line]]
     """Claims of folders that are none of the suite's, by name."""
+    entries: tuple[Entry, ...]
+    """In the order of their scales."""
 
     def verdict(self, experiment: str, claim: Claim) -> str:
         """The outcome that counts: that of the first line whose scale decides."""
@@ -94,6 +98,7 @@ def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings
     suite = {name: experiments.load(name) for name in experiments.NAMES}
     lines: dict[tuple[str, str], list[Line]] = {(n, c.name): [] for n, one in suite.items() for c in one.claims}
     own: dict[str, list[Line]] = {}
+    entries = tuple(entries)
     for entry in entries:
         for name in entry.judges:
             if name not in suite:
@@ -117,7 +122,7 @@ def find(entries: Iterable[Entry], summaries: Mapping[str, Summary]) -> Findings
                 found.append(Line(entry, judged, decides))
     for found in lines.values():
         found.sort(key=lambda line: (not line.decides, line.judged.partly, bool(line.judged.tag)))
-    return Findings(suite, lines, own)
+    return Findings(suite, lines, own, entries)
 
 
 def write_claims(findings: Findings, sections: Iterable[str]) -> str:
@@ -217,7 +222,7 @@ def write_overview(findings: Findings, sections: Iterable[str]) -> str:
         numbers += [smaller[outcome] for outcome in (*Outcome, NO_RUNS)]
         cells = " | ".join(map(str, numbers))
         pieces.append(f"| [`{name}`](claims.md#{name}): {_cell(experiment.title)} | {cells} |")
-    pieces += ["", *_write_settings(findings)]
+    pieces += ["", *_write_scales(findings), "", *_write_settings(findings)]
     for name, experiment in findings.suite.items():
         pieces += ["", f"<details><summary><code>{name}</code>: {experiment.title}</summary>", ""]
         pieces += ["| claim | verdict | at a smaller scale | tested at |", "|---|---|---|---|"]
@@ -238,6 +243,22 @@ def _say_beside(line: Line) -> str:
     return f"{line.judged.said}{f' ({line.judged.tag})' if line.judged.tag else ''} at"
 
 
+def _write_scales(findings: Findings) -> list[str]:
+    """The verdicts by the scale of the runs behind them, the largest first: of each claim that of its first line."""
+    counts: dict[tuple[str, bool], Counter[str]] = {}
+    for lines in findings.lines.values():
+        if lines:
+            counts.setdefault((lines[0].entry.name, lines[0].decides), Counter())[lines[0].judged.said] += 1
+    places = {entry.name: number for number, entry in enumerate(findings.entries)}
+    rows = [
+        f"| `{name}`: {findings.entries[places[name]].scale} | {'yes' if decides else 'no'} | "
+        f"{' | '.join(str(found[outcome]) for outcome in Outcome)} |"
+        for (name, decides), found in sorted(counts.items(), key=lambda one: (places[one[0][0]], not one[0][1]))
+    ]
+    heading = ["| scale | counted | holds | does not hold | inconclusive |", "|---|---|---|---|---|"]
+    return ["The verdicts by scale, each claim at the first that judges it:", "", *heading, *rows]
+
+
 def _write_settings(findings: Findings) -> list[str]:
     """How often claims hold with each of several settings, of the folders that judge claims with more than one."""
     counts: dict[tuple[str, str, str], Counter[str]] = {}
@@ -246,7 +267,8 @@ def _write_settings(findings: Findings) -> list[str]:
             counts.setdefault((name, line.entry.name, line.judged.tag), Counter())[line.judged.said] += 1
     tagged = {(name, folder) for name, folder, tag in counts if tag}
     rows = [
-        f"| `{name}` on `{folder}` | {SETTINGS_OF[tag]} | {' | '.join(str(found[outcome]) for outcome in Outcome)} |"
+        f"| `{name}` on `{folder}` | {SETTINGS_OF[f'{name}@{tag}' if tag else name]} | "
+        f"{' | '.join(str(found[outcome]) for outcome in Outcome)} |"
         for (name, folder, tag), found in counts.items()
         if (name, folder) in tagged
     ]

@@ -1,6 +1,6 @@
 """The summary of a results folder: its verdicts, its charts and its command, small enough to be committed.
 
-`keeping.py` makes one for each view of a folder (with the library's own judging and drawing) and writes it as JSON;
+`keep` makes one for each view of a folder (with the library's own judging and drawing) and writes it as JSON;
 pages and figures are made from summaries alone, so that they need no folder that is too large for the repository.
 """
 
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from neoteny import experiments
 from neoteny.cli.analysis import read_frame
@@ -74,13 +76,20 @@ class Summary:
     charts: tuple[Chart, ...]
 
 
-def summarise(results: Results, command: str, so_far: bool = False, tasks: int | None = None) -> Summary:
+def summarise(
+    results: Results,
+    command: str,
+    so_far: bool = False,
+    tasks: int | None = None,
+    judged: pd.DataFrame | None = None,
+) -> Summary:
     """Judge and draw a results folder as `neoteny claims` and `neoteny report` do.
 
     Args:
         results: the folder.
         command: that makes it again.
         so_far, tasks: as their options.
+        judged: the table on which claims are judged, if not all rows.
     """
     if not is_ours(results):
         raise StoreError(f"{results.root} is not of an experiment of the package; what is published is made by those.")
@@ -93,9 +102,14 @@ def summarise(results: Results, command: str, so_far: bool = False, tasks: int |
         command=command,
         finished=len(finished.intersection(plan)) if plan else len(finished),
         planned=len(plan) or len(finished),
-        verdicts=tuple(_record(claim, experiment.evaluate(claim, frame)) for claim in experiment.claims),
+        verdicts=judge(experiment, frame if judged is None else judged),
         charts=tuple(experiment.draw(frame)),
     )
+
+
+def judge(experiment: experiments.Experiment, frame: pd.DataFrame) -> tuple[Judged, ...]:
+    """The verdicts on all claims of an experiment."""
+    return tuple(_record(claim, experiment.evaluate(claim, frame)) for claim in experiment.claims)
 
 
 def _record(claim: Claim, verdict: Verdict) -> Judged:

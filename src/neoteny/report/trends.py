@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,21 +158,26 @@ def best_of(frame: pd.DataFrame, metric: str, higher_is_better: bool, by_others:
     return best[best["metric"] == metric]
 
 
-def best_by_others(frame: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
+def best_by_others(
+    frame: pd.DataFrame,
+    metric: str,
+    higher_is_better: bool,
+    choose: Callable[[pd.DataFrame, str, bool], pd.DataFrame] = best_setting,
+) -> pd.DataFrame:
     """The rows (of every metric) of each run at the setting that is best for the other half of the runs.
 
     The best of many settings looks better than it is if the same runs choose it and are read. Halves are every second
     seed. Where the halves disagree the rows have a common name of the setting, because they are one method's. With
-    fewer than two seeds the best setting of all.
+    fewer than two seeds the best setting of all. `choose` says which setting is best for some of the runs.
     """
     seeds = np.sort(frame["seed"].unique())
     parts = []
     for mine in (0, 1):
         others, own = (frame[frame["seed"].isin(seeds[half::2])] for half in (1 - mine, mine))
-        best = best_setting(others, metric, higher_is_better)
+        best = choose(others, metric, higher_is_better)
         parts += [own[own["setting"] == best["setting"].iloc[0]]] if len(best) else []
     if len(parts) < 2:
-        return best_setting(frame, metric, higher_is_better)
+        return choose(frame, metric, higher_is_better)
     rows = pd.concat(parts)
     names = sorted(rows["setting"].unique())
     return rows.assign(setting=" or ".join(names)) if len(names) > 1 else rows

@@ -109,7 +109,8 @@ def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
         more: list[Run] = []
         for setting in choose(sweep, results.frame()):
             first = setting.runs or sweep.runs
-            more += runs_of(sweep, [setting], kernel, range(first, first + sweep.selection.more_runs))
+            count = setting.more_runs or sweep.selection.more_runs
+            more += runs_of(sweep, [setting], kernel, range(first, first + count))
         yield more
 
 

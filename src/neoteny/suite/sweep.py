@@ -130,6 +130,7 @@ class Setting:
             {"step_size": 0.01, "activation": "relu"}.
         problem: instead of the sweep's.
         runs: instead of the sweep's.
+        more_runs: instead of the selection's, where it is chosen.
         agent: how it acts and learns in a problem of control; None in supervised learning.
     """
 
@@ -140,6 +141,7 @@ class Setting:
     problem: Problem | None = None
     runs: int | None = None
     agent: Agent | None = None
+    more_runs: int | None = None
 
     def __post_init__(self) -> None:
         check_text("Setting", "method", self.method)
@@ -152,8 +154,9 @@ class Setting:
         if self.problem is not None:
             check_kind(where, "problem", self.problem, Problem, "PermutedMNIST(tasks=10)")
             check_problem(where, self.problem)
-        if self.runs is not None:
-            check_whole(self, runs=1)
+        for name in ("runs", "more_runs"):
+            if getattr(self, name) is not None:
+                check_whole(self, **{name: 1})
         if self.agent is not None:
             check_kind(where, "agent", self.agent, Agent, "PPO()")
         object.__setattr__(self, "methods", methods)
@@ -178,7 +181,8 @@ class Selection:
     """The paper's two stages: every setting gets the sweep's runs, then the best of each method gets more.
 
     Args:
-        more_runs: how many more the best setting gets (its seeds follow those of the first stage).
+        more_runs: how many more the best setting gets (its seeds follow those of the first stage), unless the setting
+            itself says how many.
         by: the columns within which to choose: ("method",), or for example ("method", "activation").
     """
 
@@ -266,6 +270,11 @@ class Sweep:
         if self.selection is not None:
             check_kind("Sweep", "selection", self.selection, Selection, "Selection(more_runs=20)")
         for setting in self.settings:
+            if setting.more_runs is not None and self.selection is None:
+                raise ValueError(
+                    f"Setting {setting.label!r} has more_runs={setting.more_runs}, which only a selection gives: add "
+                    "selection=Selection(...) to the sweep, or set `runs`."
+                )
             _check_agent(setting, setting.problem or self.problem, self.measures)
             check_schedule(setting.problem or self.problem, setting.methods[0])
         labels = [setting.label for setting in self.settings]

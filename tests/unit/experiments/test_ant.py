@@ -69,6 +69,18 @@ def test_noise_is_chosen_at_the_weight_decay_that_is_best_for_l2() -> None:
     assert best[["l2", "noise_std"]].drop_duplicates().to_numpy().tolist() == [[1e-6, 1e-6]]
 
 
+def test_no_run_chooses_the_weight_decay_at_which_it_is_judged() -> None:
+    frame = SWEEP_WORLD.frame(Change({"method": "PPO+S&P", "l2": 1e-6, "noise_std": 1e-6}, (2100.0,)))
+    seeds = sorted(frame["seed"].unique())
+    # With every second run another weight decay is best for L2: the other half must be judged at that one.
+    lifted = (frame["method"] == "PPO+L2") & (frame["l2"] == 1e-6) & frame["seed"].isin(seeds[::2])
+    frame = frame.assign(value=frame["value"].where(~lifted, frame["value"] + 10_000.0))
+    best = choose_best(frame, "PPO+S&P", by_others=True)
+    assert set(best["method"]) == {"PPO+S&P"}
+    taken = {seed: set(rows["l2"]) for seed, rows in best.groupby("seed")}
+    assert taken == {seed: {1e-4} if number % 2 == 0 else {1e-6} for number, seed in enumerate(seeds)}
+
+
 @pytest.mark.parametrize("name", WORLDS)
 def test_figures_draw_any_part_of_the_results(name: str) -> None:
     frame = true_frame(name)

@@ -199,6 +199,7 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         ],
         "problem": without(PROBLEMS, None),
         "runs": without(COUNT, None),
+        "more_runs": without(COUNT, None),
         "agent": [PPO, 3, "PPO", SGD(0.1)],
     },
     Selection: {"more_runs": COUNT, "by": ["method", (), None, ("method", "method"), (3,)]},

@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pandas as pd
+import pytest
 
+from neoteny.cli import parser as cli
 from neoteny.methods import SGD, ContinualBackprop
 from neoteny.suite.selection import choose
+from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Selection, Setting
 from support.small_sweeps import NET, make_sweep
+
+EXPERIMENT = """
+from neoteny.methods import SGD
+from neoteny.nets import MLP
+from neoteny.problems import SlowlyChangingRegression
+from neoteny.suite.sweep import Selection, Setting, Sweep, network
+
+def sweep(scale):
+    net = network(MLP, hidden=(5,))
+    return Sweep(
+        problem=SlowlyChangingRegression(tasks=2, examples_per_task=20),
+        settings=(
+            Setting("one", net, (SGD(0.01),), more_runs=3),
+            Setting("two", net, (SGD(0.02),)),
+        ),
+        runs=2,
+        selection=Selection(1),
+    )
+
+def figure(frame):
+    return []
+
+claims = ()
+"""
 
 
 def test_the_best_setting_of_each_method_is_chosen_and_one_that_diverged_is_not() -> None:
@@ -28,3 +56,17 @@ def test_the_best_setting_of_each_method_is_chosen_and_one_that_diverged_is_not(
         + [{"setting": settings[0].label, "seed": 2, "metric": "error", "value": -100.0, "task": 0}]
     )
     assert choose(sweep, frame) == [settings[2], settings[3]]
+
+
+def test_a_setting_may_say_how_many_more_runs_it_gets(tmp_path: Path) -> None:
+    (tmp_path / "uneven.py").write_text(EXPERIMENT)
+    out = tmp_path / "out"
+    assert cli.main(["run", str(tmp_path / "uneven.py"), "--out", str(out), "--jobs", "1", "--device", "cpu"]) == 0
+    frame = Results.open(out).frame()
+    seeds = {method: sorted(rows["seed"].unique()) for method, rows in frame.groupby("method")}
+    assert seeds == {"one": [0, 1, 2, 3, 4], "two": [0, 1, 2]}
+
+
+def test_more_runs_without_a_selection_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"has more_runs=3, which only a selection gives: add selection=Selection"):
+        make_sweep(Setting("BP", NET, (SGD(0.1),), more_runs=3))

@@ -12,10 +12,13 @@ import torch
 from torch import nn
 
 from neoteny.cli import parser as cli
+from neoteny.cli import run as launch
 from neoteny.suite.provenance import digest_weights, read_commit
 from neoteny.suite.store.documents import read_document, sha256, write_document
+from neoteny.suite.store.results import Results
 from neoteny.suite.store.shapes import PART
 from neoteny.suite.store.tables import to_parquet
+from support.flipped_bits import StopAt
 
 
 @pytest.fixture
@@ -94,17 +97,33 @@ def test_another_machine_is_compared_to_a_tolerance_and_an_old_part_has_no_diges
     assert verify(folder, "--tolerance", "1e-9") == 1
 
 
-def test_a_resumed_run_keeps_the_digest_of_its_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resumed_run_keeps_the_digest_of_its_beginning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    arguments = ["run", "scr-cbp", "--scale", "smoke", "--methods", "CBP", "--out", str(out)]
+    arguments += ["--jobs", "1", "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "StopFlag", lambda: StopAt(6))
+        assert cli.main(arguments) == 130
+    assert not list(out.glob("parts/*.parquet"))
+    assert cli.main(arguments) == 0
+    parts = Results.open(out).parts()
+    assert max(part["resumed"] for part in parts) == 1  # from a checkpoint, not from the start
+    capsys.readouterr()
+    assert cli.main(["verify", str(out), "--runs", "100", "--tasks", "12", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "initial weights: same" in printed
+    assert printed.rstrip().endswith("all the same, bit for bit.")
+
+
+def test_a_sweep_stops_by_itself_after_some_minutes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     arguments = ["run", "scr-cbp", "--scale", "laptop", "--methods", "BP", "--runs", "2", "--out", str(out)]
     arguments += ["--jobs", "1", "--device", "cpu"]
     assert cli.main([*arguments, "--stop-after", "0"]) == 130
     assert "Repeat the command to continue" in capsys.readouterr().err
     assert not list(out.glob("parts/*.parquet"))
-    assert cli.main(arguments) == 0
-    capsys.readouterr()
-    assert cli.main(["verify", str(out), "--runs", "2", "--tasks", "1", "--device", "cpu"]) == 0
-    assert "initial weights: same" in capsys.readouterr().out
 
 
 def test_a_digest_stands_for_every_bit() -> None:

@@ -62,12 +62,19 @@ def choose_best(frame: pd.DataFrame, method: str, by_others: bool = False) -> pd
 
     `by_others` as of `best_of`.
     """
-    mine = frame[frame["method"] == method]
-    decayed = frame[frame["method"] == "PPO+L2"]
-    if method == "PPO+S&P" and len(mine) and len(decayed):
-        decay = best_setting(decayed, "return", higher_is_better=True)["l2"]
-        mine = mine[mine["l2"] == decay.iloc[0]] if len(decay) else mine
-    return (best_by_others if by_others else best_setting)(mine, "return", higher_is_better=True)
+
+    def choose(rows: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
+        mine = rows[rows["method"] == method]
+        decayed = rows[rows["method"] == "PPO+L2"]
+        if method == "PPO+S&P" and len(mine) and len(decayed):
+            decay = best_setting(decayed, metric, higher_is_better)["l2"]
+            mine = mine[mine["l2"] == decay.iloc[0]] if len(decay) else mine
+        return best_setting(mine, metric, higher_is_better)
+
+    if not by_others:
+        return choose(frame, "return", True)
+    looked_at = [method, "PPO+L2"] if method == "PPO+S&P" else [method]
+    return best_by_others(frame[frame["method"].isin(looked_at)], "return", True, choose)
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:

@@ -1,8 +1,10 @@
 """Four methods on Continual ImageNet
 
 Figure 7 and Section 6 of the paper: backpropagation, L2 regularisation, shrink and perturb and continual
-backpropagation over 5000 tasks, each with the hyperparameters that Table A.2 prints in bold. The search that found
-them is the experiment imagenet-sweep.
+backpropagation over 5000 tasks, with the strengths, noise and replacement rate that Table A.2 prints in bold. The
+search that found them is the experiment imagenet-sweep. Every method chooses among as many settings: at the paper's
+scale two step sizes, 0.03 and 0.01, because the table has no row for backpropagation. One that may choose among more
+than another would look better for it.
 """
 
 from __future__ import annotations
@@ -28,12 +30,20 @@ BEST: dict[str, dict[str, float]] = {
     "CBP": {"step_size": 0.01, "replacement_rate": 3e-4},
 }
 """What Table A.2 prints in bold."""
+STEP_SIZES = (0.03, 0.01)
+"""Which the paper tried with every method."""
 LAPTOP_STEP_SIZE = 0.03
 AT_LAPTOP = {
     "L2": {"step_size": LAPTOP_STEP_SIZE, "l2": 1e-3},
     "S&P": {"step_size": LAPTOP_STEP_SIZE, "l2": 1e-3, "noise_std": 1e-4},
     "CBP": {"step_size": LAPTOP_STEP_SIZE, "replacement_rate": 3e-3},
 }
+SAME_SEARCH = Assumption(
+    "step sizes of the other methods",
+    "0.03 and 0.01, the better of which counts, as with backpropagation",
+    "Table A.2 has one of them in bold for each method; with that one alone they would be compared with the better of "
+    "two of backpropagation",
+)
 TOLERANCE = 0.01
 """A fall by less than one point of accuracy counts as none, with every method."""
 SMALL = Assumption(
@@ -45,11 +55,15 @@ SMALL = Assumption(
 
 
 def sweep(scale: str) -> Sweep:
-    """The best setting of each method; backpropagation at several step sizes, the best of which counts."""
-    step_sizes = pick(scale, smoke=(0.01,), laptop=(LAPTOP_STEP_SIZE,), paper=settings.BACKPROPAGATION_STEP_SIZES)
+    """Each method at the same number of settings: one, or two step sizes at the paper's scale."""
+    step_sizes = pick(scale, smoke=(0.01,), laptop=(LAPTOP_STEP_SIZE,), paper=STEP_SIZES)
+    others = best_settings(scale)
+    if scale == "paper":
+        values = [(method, {**BEST[method], "step_size": size}) for method in METHODS[1:] for size in STEP_SIZES]
+        others = tuple(make_setting(scale, method, **value) for method, value in values)
     return Sweep(
         problem=settings.make_problem(scale, paper_tasks=5000),
-        settings=(*(make_setting(scale, "BP", step_size) for step_size in step_sizes), *best_settings(scale)),
+        settings=(*(make_setting(scale, "BP", step_size) for step_size in step_sizes), *others),
         runs=pick(scale, smoke=2, laptop=5, paper=30),
         stack_size=settings.stack_size(scale),
         chosen=choose(scale, step_sizes, SMALL),
@@ -64,9 +78,10 @@ def best_settings(scale: str) -> tuple[Setting, ...]:
 
 def choose(scale: str, step_sizes: tuple[float, ...], at_laptop: Assumption) -> tuple[Assumption, ...]:
     """What is assumed where methods are compared; `step_sizes` are backpropagation's."""
+    equal = (SAME_SEARCH,) if scale == "paper" and step_sizes == STEP_SIZES else ()
     small = (at_laptop,) if scale == "laptop" else ()
     shared = (settings.choose_for_backpropagation(step_sizes), settings.NOISE)
-    return (*settings.choose(scale), *shared, *small, CBP_DECAY, CBP_COUNT)
+    return (*settings.choose(scale), *shared, *equal, *small, CBP_DECAY, CBP_COUNT)
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:

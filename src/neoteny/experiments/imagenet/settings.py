@@ -24,7 +24,7 @@ from neoteny.suite.sweep import Assumption, Detail, Network, Setting, network
 MOMENTUM = 0.9
 MATURITY_THRESHOLD = 100
 BACKPROPAGATION_STEP_SIZES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0001)
-"""At the paper's scale, where backpropagation is compared with other methods."""
+"""In the search at the paper's scale."""
 BIN_TASKS = 50
 _POINTS = 30
 _WINDOWS = 8
@@ -98,7 +98,7 @@ def choose_for_backpropagation(step_sizes: Iterable[float]) -> Assumption:
         "step sizes of backpropagation",
         f"{_list(step_sizes)}; the one with the best mean over all tasks counts",
         "Table A.2 has no row for backpropagation. Appendix A speaks of it together with L2, and Figure 1 has smaller "
-        "ones: at the paper's scale both run",
+        "ones",
     )
 
 

@@ -3,8 +3,8 @@
 Figure A.8 and the right half of Figure 6a of the paper, Appendix A and Sections 5 and 6: ten runs of each setting
 (three of online normalisation, thirty of continual backpropagation), 800 tasks. The paper gave twenty more runs to the
 best setting of each method, and to dropout at 0.1, for its comparison of methods, not for this figure: `mnist-methods`
-has thirty of each, and the claims on best settings say whether it took the right ones. BP runs beside them as the
-reference that the text compares with. The `laptop` scale has narrow networks and few, short tasks.
+has thirty of each. BP runs beside them as the reference that the text compares with. The `laptop` scale has narrow
+networks and few, short tasks.
 """
 
 from __future__ import annotations

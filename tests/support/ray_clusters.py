@@ -16,8 +16,10 @@ _QUICK = {
     "health_check_period_ms": 1000,
     "health_check_failure_threshold": 15,
     "health_check_initial_delay_ms": 5000,
+    "worker_niceness": 0,
 }
-"""Dead nodes are noticed within seconds; nodes of a machine that is busy are not taken for dead."""
+"""Dead nodes are noticed within seconds. Nodes of a machine that is busy are not taken for dead, and their workers get
+their share of it."""
 
 
 class Nodes:

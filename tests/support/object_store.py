@@ -53,7 +53,7 @@ def serving(failures: int = 0) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def bucket(failures: int = 0) -> Iterator[tuple[str, dict[str, str]]]:
-    """A running server that this process uses, too: the address of its bucket, and the variables for other processes."""
+    """A running server that this process uses, too; yields its bucket and the variables for other processes."""
     import fsspec
     from fsspec.config import conf
 

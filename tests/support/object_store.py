@@ -51,6 +51,21 @@ def serving(failures: int = 0) -> Iterator[dict[str, str]]:
         process.wait()
 
 
+@contextlib.contextmanager
+def bucket(failures: int = 0) -> Iterator[tuple[str, dict[str, str]]]:
+    """A running server that this process uses, too; yields its bucket and the variables for other processes."""
+    import fsspec
+    from fsspec.config import conf
+
+    with serving(failures) as variables:
+        options = {name.removeprefix("FSSPEC_S3_").lower(): value for name, value in variables.items()}
+        conf["s3"] = {name: options[name] for name in ("endpoint_url", "key", "secret")}
+        conf["s3"]["config_kwargs"] = {"retries": {"max_attempts": 0}}
+        yield f"s3://{BUCKET}", variables
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        del conf["s3"]
+
+
 def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

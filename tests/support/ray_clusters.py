@@ -16,19 +16,21 @@ _QUICK = {
     "health_check_period_ms": 1000,
     "health_check_failure_threshold": 15,
     "health_check_initial_delay_ms": 5000,
+    "worker_niceness": 0,
 }
-"""Dead nodes are noticed within seconds; nodes of a machine that is busy are not taken for dead."""
+"""Dead nodes are noticed within seconds. Nodes of a machine that is busy are not taken for dead, and their workers get
+their share of it."""
 
 
 class Nodes:
     """The cluster: a head without processors of its own, and nodes of one or more."""
 
-    def __init__(self, cpus: list[int], client_port: int | None = None) -> None:
+    def __init__(self, cpus: list[int], client_port: int | None = None, **config: Any) -> None:
         from ray.cluster_utils import Cluster
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Ray about itself
-            options: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False, "_system_config": _QUICK}
+            options: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False, "_system_config": _QUICK | config}
             options |= {"ray_client_server_port": client_port} if client_port else {}
             self.cluster = Cluster(initialize_head=True, head_node_args={"object_store_memory": _STORE, **options})
         self.client = f"ray://127.0.0.1:{client_port}" if client_port else ""
@@ -41,11 +43,11 @@ class Nodes:
         """By which `neoteny run --on ray` finds it."""
         return {"RAY_ADDRESS": str(self.cluster.address)}
 
-    def add(self, cpus: int = 1, gpus: int = 0) -> None:
-        """Let a node join."""
+    def add(self, cpus: int = 1, gpus: int = 0, **more: Any) -> None:
+        """Let a node join; `more` are arguments of Ray's."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            node = self.cluster.add_node(num_cpus=cpus, num_gpus=gpus, object_store_memory=_STORE)
+            node = self.cluster.add_node(num_cpus=cpus, num_gpus=gpus, object_store_memory=_STORE, **more)
         self.nodes.append(node)
 
     def kill_node(self, number: int) -> None:
@@ -97,9 +99,9 @@ def _family(node: Any) -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def cluster(cpus: list[int], client_port: int | None = None) -> Iterator[Nodes]:
-    """A cluster for a while."""
-    nodes = Nodes(cpus, client_port)
+def cluster(cpus: list[int], client_port: int | None = None, **config: Any) -> Iterator[Nodes]:
+    """A cluster for a while; `config` is Ray's own."""
+    nodes = Nodes(cpus, client_port, **config)
     try:
         yield nodes
     finally:

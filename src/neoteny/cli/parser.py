@@ -137,12 +137,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for package in NEEDS.get(command, ()):
             if importlib.util.find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
-        if isinstance(options.get("folder"), str):  # a storage: a copy of it is read
-            from neoteny.suite.store.remote import fetch_results
+        with contextlib.ExitStack() as meanwhile:
+            if isinstance(options.get("folder"), str):  # a storage: a copy of it is read
+                from neoteny.suite.store.remote import fetch_results, fetching
 
-            options["folder"] = fetch_results(options["folder"])
-        module = importlib.import_module(f"neoteny.cli.{_MODULES.get(command, 'show')}")
-        return getattr(module, f"command_{command}")(**options)
+                address, options["folder"] = options["folder"], fetch_results(options["folder"])
+                if command == "watch" or options.get("follow"):
+                    meanwhile.enter_context(fetching(address))
+            module = importlib.import_module(f"neoteny.cli.{_MODULES.get(command, 'show')}")
+            return getattr(module, f"command_{command}")(**options)
     except BrokenPipeError:  # `neoteny list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -275,7 +278,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
-    verify.add_argument("folder", type=Path, metavar="DIR", help="a results folder")
+    verify.add_argument("folder", type=_place, metavar="DIR", help="a results folder")
     verify.add_argument("file", type=Path, nargs="?", metavar="FILE.py", help="your experiment's file")
     verify.add_argument("--trust", action="store_true", help="as of `claims`")
     verify.add_argument(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +23,8 @@ from neoteny.suite.environment import choose_device, choose_kernel, open_problem
 from neoteny.suite.schedulers.scheduler import Orders, check_folder, parse_pairs, split_name
 from neoteny.suite.shards import Shard
 from neoteny.suite.stacks import Run, runs_of
-from neoteny.suite.store.remote import RemoteResults
+from neoteny.suite.store.errors import StoreError
+from neoteny.suite.store.remote import RemoteResults, copy_folder, fetch_results
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Sweep
 from neoteny.suite.trackers.tracking import find_tracker
@@ -66,6 +70,8 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
         except ValueError as error:
             raise ValueError(f"--shard: {error}.") from None
     parse_pairs(options.slurm)
+    if orders is None and not is_child:
+        _refuse_unused(options, name)
     if options.track is not None:
         find_tracker(options.track)
     experiment = _load(options, orders)
@@ -94,7 +100,9 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
     source = experiment.code.source if experiment.code else None
     command = orders.command if orders else "" if name == "local" else uuid.uuid4().hex
     shared = name != "local" or options.shard is not None or orders is not None
-    if isinstance(root, str):
+    if options.dry_run:
+        results = _look(root, about)
+    elif isinstance(root, str):
         joins = orders is not None or is_child
         results = RemoteResults.join(root) if joins else RemoteResults.begin(root, about, source, options.repair)
         results.claims.share(options.lease_seconds, command)
@@ -103,10 +111,34 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
         check_folder(root, results.claims.folder_id(make=False), orders.folder_id)
     else:
         results = Results.create(root, about, source, options.repair, shared)
-    if shared:
+    if shared and not options.dry_run:
         results.claims.share(options.lease_seconds, command)
     wanted = [] if orders else runs_of(sweep, sweep.settings, kernel)
     return Prepared(options, experiment, sweep, results, streams, device, kernel, wanted, every, command)
+
+
+def _refuse_unused(options: RunOptions, name: str) -> None:
+    """Refuse options that this scheduler would ignore."""
+    gpus = options.gpus_per_stack or 0.0
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError(f"--gpus-per-stack: expected a part of one GPU, or a whole number of them; got {gpus:g}.")
+    if options.slurm is not None and name != "slurm":
+        raise ValueError(f"--slurm is for --on slurm; with --on {name} it does nothing.")
+    if options.jobs is not None and name != "local":
+        raise ValueError(f"--jobs is for processes of this machine; with --on {name} use --workers.")
+    if name == "local":
+        for flag, given in (("cpus", options.cpus_per_stack != 1), ("gpus", options.gpus_per_stack is not None)):
+            if given:
+                raise ValueError(f"--{flag}-per-stack is for --on ray and --on slurm; on one machine it does nothing.")
+
+
+def _look(root: Path | str, about: Mapping[str, Any]) -> Results:
+    """The results folder of a command that only shows what it would do; nothing is written."""
+    if isinstance(root, str):
+        with contextlib.suppress(StoreError):  # it need not be there yet
+            fetch_results(root)
+        return Results.look(copy_folder(root), about)
+    return Results.look(root, about)
 
 
 def _load(options: RunOptions, orders: Orders | None) -> Experiment:

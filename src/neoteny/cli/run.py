@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -80,10 +81,13 @@ class Launch(Prepared):
 
     def run(self) -> int:
         """Train everything that is left and save what a user's file says of it; returns the exit status."""
+        if self.options.dry_run:
+            load_scheduler(split_name(self.options.on)[0]).run(self._work(0, StopFlag(), log))
+            return 0
         status = self._train()
         if not self._save_analysis():
             return status or 1
-        if status == 0 and not self.options.dry_run:
+        if status == 0:
             root = self.results.address
             print(f"Done. `neoteny report {root}` writes the page, `neoteny claims {root}` prints the verdicts.")
         return status
@@ -192,7 +196,8 @@ class Launch(Prepared):
         """Be one of several processes, until all is done or the parent is gone; returns the exit status."""
         stop = StopFlag()
         stop_with_parent(stop)
-        with stop.listening():
+        # A batch system's warning goes to every process of a job, not to the parent alone.
+        with stop.listening(signal.SIGUSR1, signal.SIGUSR2):
             try:
                 failures = Worker(self.sweep, self.make_job(stop, log, threads), alone=False, shard=self.shard).run()
             except Stopped:

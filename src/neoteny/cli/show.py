@@ -33,7 +33,7 @@ def command_status(folder: Path, follow: bool) -> int:
     """Print how far a results folder is, once or until it is finished; or each of those below it, once."""
     from neoteny.cli.trust import command_to_continue
     from neoteny.suite.progress import status_text
-    from neoteny.suite.schedulers.queue import describe_queue
+    from neoteny.suite.schedulers.queue import LIVE, describe_jobs, read_jobs, states_of
     from neoteny.suite.store.folder import ResultsFolder
 
     below = [] if (folder / "experiment.json").exists() else sorted(folder.glob("*/experiment.json"))
@@ -47,7 +47,10 @@ def command_status(folder: Path, follow: bool) -> int:
         from neoteny.suite.follow import follow as show_again_and_again
 
         show_again_and_again(results)
-    say("\n".join(filter(None, [status_text(results, command_to_continue(results)), describe_queue(folder)])))
+    jobs = read_jobs(folder)
+    states = states_of(jobs)
+    text = status_text(results, command_to_continue(results), queued=any(state in LIVE for state in states.values()))
+    say("\n".join(filter(None, [text, describe_jobs(jobs, states)])))
     return 0
 
 

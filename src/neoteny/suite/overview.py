@@ -37,7 +37,7 @@ class StackView:
         to_go: seconds; nan where it is not known.
         latest: the newest metric and its value, in words.
         diverged: how many of its runs did.
-        retried: whether it was continued from a checkpoint.
+        retried: whether it was continued from a checkpoint, or begun again by another worker.
         error: why it failed.
     """
 
@@ -185,7 +185,7 @@ def _view(key: str, entry: Mapping[str, Any], state: str) -> StackView:
         to_go=(entry["total_updates"] - entry["updates"]) / rate if rate > 0 else math.nan,
         latest="" if latest is None else f"{latest[0]} {latest[1]:.4g}",
         diverged=entry.get("diverged", 0),
-        retried=entry["resumed_at"] > 0,
+        retried=entry["resumed_at"] > 0 or entry.get("attempts", 1) > 1,
         error=entry.get("error", "unknown error") if state == "failed" else "",
     )
 

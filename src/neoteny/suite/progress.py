@@ -146,12 +146,13 @@ class Display:
         )
 
 
-def status_text(results: ResultsFolder, command: str = "") -> str:
+def status_text(results: ResultsFolder, command: str = "", queued: bool = False) -> str:
     """The text of `neoteny status`: what is finished, running, failed, left and damaged, and the time to go.
 
     Args:
         results: the folder.
         command: that continues it; "" where none is known.
+        queued: whether jobs of a batch system are to continue it, so that nobody need do so.
     """
     entries, damaged = results.check_progress()
     parts, damaged_parts = results.check_records()
@@ -197,7 +198,7 @@ def status_text(results: ResultsFolder, command: str = "") -> str:
         lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")
     lines += [f"diverged: {shorten(each['diverged_runs'])}" for each in entries.values() if each.get("diverged_runs")]
     lines += [f"failed: {entries[key].get('error', 'unknown error')}" for key in entries if states[key] == "failed"]
-    if (left or plan["more"]) and not any(results.is_running(key) for key in entries):
+    if (left or plan["more"]) and not queued and not any(results.is_running(key) for key in entries):
         lines.append(f"Nothing is running. `{command}` continues." if command else "Nothing is running.")
     lines += [*map(str, damaged), *([str(results.refuse(damaged_parts))] if damaged_parts else [])]
     lines += filter(None, [results.describe_missing_checksums(parts)])

@@ -115,18 +115,25 @@ def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
 
 
 def remaining_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[PlannedStack]:
-    """The stacks that are left to train, those that have begun first."""
+    """The stacks that are left to train, those that have begun first; what is left of finished ones is removed."""
     results.clear_finished()
-    finished, done = results.finished_runs(), {record.stack for record in results.records()}
-    begun = []
-    for stack_id, entry in results.progress().items():
-        if entry["state"] == "split" or stack_id in done:
-            continue  # a stack whose results were moved away is trained with the same members again
+    finished = results.finished_runs()
+    for stack_id, entry in _begun(results).items():
         if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
             results.checkpoints(stack_id).clear()
-        else:
-            begun.append(entry["runs"])
-    return stacks_of(sweep, runs, finished, begun)
+    return list_stacks(sweep, results, runs)
+
+
+def list_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[PlannedStack]:
+    """The stacks that are left to train, those that have begun first; nothing is changed."""
+    return stacks_of(sweep, runs, results.finished_runs(), [entry["runs"] for entry in _begun(results).values()])
+
+
+def _begun(results: Results) -> dict[str, Any]:
+    """The progress of stacks that have begun; one whose results were moved away begins with the same members again."""
+    done = {record.stack for record in results.records()}
+    entries = results.progress().items()
+    return {stack_id: entry for stack_id, entry in entries if entry["state"] != "split" and stack_id not in done}
 
 
 def stacks_of(

@@ -48,15 +48,15 @@ class StopFlag:
             timer.cancel()
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[StopFlag]:
-        """Let SIGINT and SIGTERM set it, in the main thread."""
+    def listening(self, *more: signal.Signals) -> Iterator[StopFlag]:
+        """Let SIGINT and SIGTERM, and more signals, set it, in the main thread."""
 
         def handle(number: int, _frame: Any) -> None:
             if self and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.set()
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, *more)}
         try:
             yield self
         finally:

@@ -18,7 +18,7 @@ from neoteny.foreign_code import failing_line, is_users
 from neoteny.suite.environment import set_deterministic
 from neoteny.suite.session import Job, Session, begin_progress
 from neoteny.suite.shards import WHOLE, Shard
-from neoteny.suite.stacks import PlannedStack, Run, remaining_stacks, runs_of, stages
+from neoteny.suite.stacks import PlannedStack, Run, list_stacks, remaining_stacks, runs_of, stages
 from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
 
@@ -38,6 +38,7 @@ class Outcome:
         storage: whether what failed was the writing or reading of results, which another attempt may do.
         halves: of a stack that was split.
         notes: lines for people, from a process that cannot tell them itself.
+        node: of a cluster, that could not begin.
     """
 
     state: str
@@ -45,6 +46,7 @@ class Outcome:
     storage: bool = False
     halves: tuple[PlannedStack, ...] = ()
     notes: tuple[str, ...] = ()
+    node: str = ""
 
 
 @dataclass
@@ -94,6 +96,11 @@ class Worker:
     def remaining(self, runs: list[Run]) -> list[PlannedStack]:
         """The stacks of a stage that are left to train, of this process's share."""
         return self.shard.keep(self.sweep, runs, remaining_stacks(self.sweep, self.job.results, runs))
+
+    def listed(self) -> list[PlannedStack]:
+        """The stacks of the first stage that are left to train; nothing is changed."""
+        wanted = self.wanted()
+        return self.shard.keep(self.sweep, wanted, list_stacks(self.sweep, self.job.results, wanted))
 
     def _run_stage(self, runs: list[Run]) -> list[str]:
         results, stop = self.job.results, self.job.stop

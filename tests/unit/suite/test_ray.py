@@ -8,8 +8,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from neoteny.cli.parser import main
 from neoteny.suite.store.results import Results
 from support.ray_clusters import Nodes, cluster
 from support.ray_sweeps import Disturbed, write_sweep
@@ -121,6 +123,18 @@ def test_killed_workers_nodes_and_drivers_leave_the_local_table(nodes: Nodes, tm
     assert_same(tmp_path / "out", tmp_path / "whole")
 
 
+def test_an_address_at_which_nobody_listens_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = write_experiment(tmp_path / "small.py", tasks=2, examples=20)
+    run = ["run", str(experiment), *FAST, "--out", str(tmp_path / "out"), "--on"]
+    assert main([*run, "ray://127.0.0.1:9"]) == 1
+    assert "nothing answers at ray://127.0.0.1:9" in capsys.readouterr().err
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    assert main([*run, "ray"]) == 1
+    assert "nothing answers at RAY_ADDRESS=127.0.0.1:9" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_stack_that_needs_a_gpu_waits_for_one_and_says_so(nodes: Nodes, tmp_path: Path, zygote: Zygote) -> None:
     experiment, log = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "log.txt"
@@ -144,6 +158,60 @@ def test_memory_that_runs_out_splits_one_stack_or_fails_it_alone(nodes: Nodes, t
     frame = Results.open(tmp_path / "out").frame()
     assert set(frame["method"]) == {"Fits"}
     assert frame["seed"].nunique() == 3
+
+
+@pytest.mark.slow
+def test_a_node_that_cannot_train_is_left_out_and_the_others_go_on(
+    nodes: Nodes, tmp_path: Path, zygote: Zygote
+) -> None:
+    experiment, log = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "log.txt"
+    broken = 'import os\nif os.environ.get("BROKEN"):\n    raise RuntimeError("this node is broken")\n'
+    experiment.write_text(experiment.read_text().replace("\nfrom ", f"\n{broken}from ", 1))
+    nodes.add(cpus=8, env_vars={"BROKEN": "1"})  # it has the most room, and fails at once
+    run = ("run", experiment, *FAST, "--out", tmp_path / "out", "--on", "ray")
+    try:
+        assert zygote.run(*run, output=log, environment=nodes.environment) == 0, log.read_text()
+    finally:
+        nodes.kill_node(len(nodes.nodes) - 1)
+    text = log.read_text()
+    assert text.count("A node cannot train stacks of this sweep and is left out.") == 1
+    assert "this node is broken" in text
+    assert len(Results.open(tmp_path / "out").finished_runs()) == 12
+
+
+@pytest.mark.slow
+def test_where_no_node_can_train_the_command_ends_with_the_reason(tmp_path: Path, zygote: Zygote) -> None:
+    experiment, log = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "log.txt"
+    broken = 'import os\nif os.environ.get("BROKEN"):\n    raise RuntimeError("this node is broken")\n'
+    experiment.write_text(experiment.read_text().replace("\nfrom ", f"\n{broken}from ", 1))
+    with cluster([]) as empty:
+        empty.add(cpus=1, env_vars={"BROKEN": "1"})
+        run = ("run", experiment, *FAST, "--out", tmp_path / "out", "--on", "ray")
+        assert zygote.run(*run, output=log, environment=empty.environment) == 1
+    assert "this node is broken" in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_machine_that_runs_out_of_memory_costs_the_hungry_stack_alone(tmp_path: Path, zygote: Zygote) -> None:
+    """Ray's own watch over memory ends the worker: the stack is split, and its single runs fail."""
+    experiment, log = tmp_path / "hungry.py", tmp_path / "log.txt"
+    text = HUNGRY.replace("SETTINGS", '(("Fits", 9), ("Too large", 0))').replace(
+        'raise torch.OutOfMemoryError("no memory left")', "eat()"
+    )
+    eat = "def eat():\n    kept = []\n    while True:\n        kept.append(bytearray(b'1') * 2**26)\n\n\n"
+    experiment.write_text(text.replace("@dataclass", f"{eat}@dataclass", 1).lstrip())
+    memory = psutil.virtual_memory()
+    share = 1 - (memory.available - 4 * 2**30) / memory.total
+    assert share < 0.9, "this test needs 6 GiB of free memory"
+    with cluster([], memory_usage_threshold=share, memory_monitor_refresh_ms=100) as watched:
+        watched.add(cpus=1, memory=2**31)  # a stack asks for 0.6 GiB, then for 1.2, then for all of it
+        run = ("run", experiment, *FAST, "--out", tmp_path / "out", "--on", "ray")
+        assert zygote.run(*run, output=log, environment=watched.environment) == 1
+    text = log.read_text()
+    assert "Too large (most=0): a machine ran out of memory; it is tried again with more." in text
+    assert "3 runs do not fit into the memory of cpu; they are trained as 1 and 2" in text
+    assert text.count("neoteny: Too large (most=0), seed") == 3
+    assert set(Results.open(tmp_path / "out").frame()["method"]) == {"Fits"}
 
 
 @pytest.mark.slow

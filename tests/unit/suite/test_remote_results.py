@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from neoteny.cli.parser import main
+from neoteny.suite import follow
+from neoteny.suite.store import remote
+from neoteny.suite.store import storage as storages
 from neoteny.suite.store.errors import StoreError
+from neoteny.suite.store.leases import Leases
 from neoteny.suite.store.objects import check_storage, open_storage
 from neoteny.suite.store.remote import copy_folder, fetch_results
 from neoteny.suite.store.results import Results
 from neoteny.suite.store.storage import FolderStorage
-from support.object_store import BUCKET, serving
+from support import object_store
 from support.suite import Zygote, wait_until, write_experiment
 
 FAST = ("--kernel", "reference", "--jobs", "1")
@@ -41,16 +46,8 @@ def bucket() -> Iterator[str]:
     """A bucket of a server that fails one write in twenty."""
     pytest.importorskip("moto")
     pytest.importorskip("s3fs")
-    import fsspec
-    from fsspec.config import conf
-
-    with serving(failures=20) as variables:
-        options = {name.removeprefix("FSSPEC_S3_").lower(): value for name, value in variables.items()}
-        conf["s3"] = {name: options[name] for name in ("endpoint_url", "key", "secret")}
-        conf["s3"]["config_kwargs"] = {"retries": {"max_attempts": 0}}
-        yield f"s3://{BUCKET}"
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
-        del conf["s3"]
+    with object_store.bucket(failures=20) as (address, _):
+        yield address
 
 
 def assert_same(address: str, folder: Path) -> None:
@@ -160,6 +157,59 @@ def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path) -> None:
         check_storage(Overwriting(tmp_path))
     assert not list(tmp_path.iterdir())
     check_storage(FolderStorage(tmp_path))
+
+
+def test_what_shows_a_storage_while_it_is_written_sees_what_is_new(
+    tmp_path: Path, zygote: Zygote, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status --follow` ends by itself when another process has finished the sweep there."""
+    monkeypatch.setattr(remote, "_FETCH_SECONDS", 0.1)
+    monkeypatch.setattr(follow, "REFRESH_SECONDS", 0.1)
+    experiment = write_experiment(tmp_path / "small.py", tasks=3, examples=20)
+    there = (tmp_path / "storage").as_uri()
+    command = ["run", str(experiment), *FAST, "--out", there]
+    assert main([*command, "--stop-after", "0"]) == 130
+    with ThreadPoolExecutor(1) as pool:
+        shown = pool.submit(main, ["status", there, "--follow"])
+        wait_until(lambda: "0 of 12 runs finished" in capsys.readouterr().out)
+        log, elsewhere = tmp_path / "log.txt", {"XDG_CACHE_HOME": str(tmp_path / "of another machine")}
+        assert zygote.run(*command, output=log, environment=elsewhere) == 0, log.read_text()
+        assert shown.result(timeout=60) == 0
+    assert "0 of 12 planned left" in capsys.readouterr().out
+
+
+def test_a_lease_in_a_storage_shows_as_running_until_it_is_given_back(tmp_path: Path) -> None:
+    experiment = write_experiment(tmp_path / "small.py", tasks=3, examples=20)
+    there = (tmp_path / "storage").as_uri()
+    assert main(["run", str(experiment), *FAST, "--out", there]) == 0
+    storage = open_storage(there)
+    stack = min(storage.list("parts")).partition(".")[0]
+    storage.remove(f"parts/{stack}.parquet")
+    lease = Leases(storage).claim(stack)
+    assert lease is not None
+    assert Results.open(fetch_results(there)).is_running(stack)
+    lease.release(finished=False)
+    assert not Results.open(fetch_results(there)).is_running(stack)
+
+
+def test_a_bucket_that_is_not_there_or_a_server_that_is_dead_is_told(
+    bucket: str, local: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["run", str(local[0]), *FAST, "--out", "s3://nowhere/sweep"]) == 1
+    assert "s3://nowhere/sweep: there is no such bucket" in capsys.readouterr().err
+    monkeypatch.setattr(storages, "_FIRST_WAIT_SECONDS", 0.001)
+    with pytest.raises(StoreError, match=r"cannot be written \(OSError: dead\)"):  # not: cannot be removed
+        check_storage(storages.PatientStorage(Dead(Path("nowhere")), 2))
+
+
+class Dead(FolderStorage):
+    """A storage that does not answer."""
+
+    def create(self, key: str, content: bytes, durable: bool = True) -> bool:
+        raise OSError("dead")
+
+    def remove(self, key: str) -> None:
+        raise OSError("dead")
 
 
 def test_a_storage_without_results_cannot_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 from neoteny.cli.parser import main
@@ -57,6 +58,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> tuple[Pat
     return experiment, folder / "whole"
 
 
+def write_programs(folder: Path) -> None:
+    """A Slurm of small programs."""
+    folder.mkdir()
+    for name, text in PROGRAMS.items():
+        (folder / name).write_text("#!/bin/bash\n" + textwrap.dedent(text))
+        (folder / name).chmod(0o755)
+
+
 def assert_same(folder: Path, other: Path) -> None:
     one, two = Results.open(folder).frame(), Results.open(other).frame()
     assert len(one) > 0
@@ -78,8 +87,8 @@ def test_local_jobs_that_are_warned_of_their_time_limit_give_the_local_table(
     assert "1 running" in describe_queue(out)
     second = zygote.start(*run, output=other)
     wait_until(lambda: other.exists() and "1 jobs are at work in this folder" in other.read_text(), seconds=60)
-    children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGUSR2)
+    for child in psutil.Process(int(job.job_id)).children(recursive=True):  # Slurm warns every process of a job
+        child.send_signal(signal.SIGUSR2)
     assert zygote.wait(process) == 0, log.read_text()
     assert zygote.wait(second) == 0, other.read_text()
     text = Path(job.log).read_text() + Path(job.log.replace(".err", ".out")).read_text()
@@ -93,10 +102,7 @@ def test_local_jobs_that_are_warned_of_their_time_limit_give_the_local_table(
 def test_a_slurm_of_small_programs_trains_an_array(whole: tuple[Path, Path], tmp_path: Path, zygote: Zygote) -> None:
     experiment, expected = whole
     programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, text in PROGRAMS.items():
-        (programs / name).write_text("#!/bin/bash\n" + textwrap.dedent(text))
-        (programs / name).chmod(0o755)
+    write_programs(programs)
     log, out = tmp_path / "log.txt", tmp_path / "out"
     run = ("run", experiment, *FAST, "--out", out, "--on", "slurm", "--workers", "2", "--slurm", "partition=long")
     environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "FAKE": str(tmp_path)}
@@ -125,7 +131,30 @@ def test_a_dry_run_prints_the_sbatch_file(tmp_path: Path, capsys: pytest.Capture
         assert line in lines
     assert any(line.startswith("#SBATCH --mem=") and line.endswith("GB") for line in lines)
     assert any("submitit.core._submit" in line and sys.executable in line for line in lines)
-    assert not (tmp_path / "out" / "jobs.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_changes_nothing_in_a_folder_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts what is left there, and refuses a folder of something else."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    experiment, out = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "out"
+    run = ["run", str(experiment), *FAST, "--out", str(out)]
+    dry = [*run, "--on", "slurm", "--dry-run", "--track", "neoteny.suite.trackers.tensorboard:TensorBoardTracker"]
+    assert main([*run, "--jobs", "1", "--methods", "BP"]) == 0
+    capsys.readouterr()
+    (tmp_path / "out" / "checkpoints" / "0123").mkdir(parents=True)
+    before = {path: path.is_file() and (path.stat().st_ino, path.read_bytes()) for path in out.rglob("*")}
+    assert main(dry) == 0
+    assert "#SBATCH --array=0-0%1" in capsys.readouterr().out  # the one stack of CBP
+    assert {path: path.is_file() and (path.stat().st_ino, path.read_bytes()) for path in out.rglob("*")} == before
+    there = tmp_path / "storage"
+    assert main([*run[:-1], there.as_uri(), "--on", "slurm", "--dry-run"]) == 0
+    assert not there.exists()
+    other = write_experiment(tmp_path / "other.py", tasks=2, examples=20)
+    assert main(["run", str(other), *FAST, "--out", str(out), "--on", "slurm", "--dry-run"]) == 1
+    assert "holds experiment 'small'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -140,6 +169,13 @@ def test_a_dry_run_prints_the_sbatch_file(tmp_path: Path, capsys: pytest.Capture
         (("--on", "slurm", "--dry-run", "--slurm", "time=soon"), "expected minutes, or HOURS:MINUTES:SECONDS"),
         (("--on", "slurm", "--dry-run", "--slurm", "party=gpu"), "party"),
         (("--on", "slurm", "--dry-run", "--gpus-per-stack", "0.5", "--device", "cpu"), "Slurm gives whole GPUs"),
+        (("--on", "slurm", "--dry-run", "--slurm", "mem_gb=lots"), "--slurm mem_gb=lots: expected a whole number"),
+        (("--on", "slurm", "--dry-run", "--slurm", "cluster=mine"), "cluster=mine: expected slurm or local"),
+        (("--on", "ray", "--slurm", "time=4"), "--slurm is for --on slurm"),
+        (("--on", "ray", "--jobs", "4"), "with --on ray use --workers"),
+        (("--on", "ray", "--gpus-per-stack", "1.5"), "a part of one GPU, or a whole number of them; got 1.5"),
+        (("--cpus-per-stack", "4"), "--cpus-per-stack is for --on ray and --on slurm"),
+        (("--gpus-per-stack", "1"), "--gpus-per-stack is for --on ray and --on slurm"),
     ],
 )
 def test_mistaken_options_are_told(
@@ -148,6 +184,45 @@ def test_mistaken_options_are_told(
     experiment = write_experiment(tmp_path / "small.py", tasks=2, examples=20)
     assert main(["run", str(experiment), *FAST, "--out", str(tmp_path / "out"), *more]) == 1
     assert text in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_queue_that_does_not_answer_is_not_taken_for_an_empty_one(tmp_path: Path, zygote: Zygote) -> None:
+    """Neither are jobs submitted a second time, nor is a sweep given up whose jobs go on."""
+    programs, log, out = tmp_path / "programs", tmp_path / "log.txt", tmp_path / "out"
+    write_programs(programs)
+    (programs / "squeue").write_text("#!/bin/bash\n[ -e $FAKE/answers ] || exit 1\nexit 0\n")
+    experiment = write_experiment(tmp_path / "small.py", tasks=2, examples=20)
+    run = ("run", experiment, *FAST, "--out", out, "--on", "slurm", "--workers", "2")
+    environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "FAKE": str(tmp_path)}
+    process = zygote.start(*run, output=log, environment=environment)
+    wait_until(lambda: log.exists() and "squeue does not answer" in log.read_text(), seconds=60)
+    assert zygote.run(*run, output=tmp_path / "second.txt", environment=environment) == 1
+    assert "it is not known whether the jobs of an earlier command (700_0...) have" in (
+        (tmp_path / "second.txt").read_text()
+    )
+    assert len((tmp_path / "jobs").read_text().splitlines()) == 2
+    wait_until(lambda: len(list(out.glob("parts/*.parquet"))) == 2, seconds=60)
+    (tmp_path / "answers").touch()
+    assert zygote.wait(process) == 0, log.read_text()
+
+
+def test_status_does_not_ask_for_a_command_while_jobs_wait_in_the_queue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, out = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "out"
+    assert main(["run", str(experiment), *FAST, "--out", str(out), "--jobs", "1", "--stop-after", "0"]) == 130
+    write_programs(tmp_path / "programs")
+    (tmp_path / "programs" / "squeue").write_text("#!/bin/bash\necho '700_0|PENDING'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")
+    capsys.readouterr()
+    assert main(["status", str(out)]) == 0
+    assert "Nothing is running." in capsys.readouterr().out
+    write_jobs(out, [QueuedJob("700_0", "0/1", "slurm", "log")])
+    assert main(["status", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "Jobs on slurm (700): 1 pending." in text
+    assert "Nothing is running." not in text
 
 
 def test_time_limits() -> None:

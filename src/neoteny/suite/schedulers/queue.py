@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -83,12 +83,17 @@ def states_of(jobs: Sequence[QueuedJob]) -> dict[str, str]:
 def describe_queue(root: Path) -> str:
     """A line for `neoteny status`: how many jobs are in which state; "" where no batch system works in the folder."""
     jobs = read_jobs(root)
+    return describe_jobs(jobs, states_of(jobs))
+
+
+def describe_jobs(jobs: Sequence[QueuedJob], states: Mapping[str, str]) -> str:
+    """The same for jobs whose states are known."""
     if not jobs:
         return ""
-    counts = Counter(states_of(jobs).values())
-    states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items()))
+    counts = Counter(states.values())
+    shown = ", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items()))
     where = "slurm" if jobs[0].cluster == "slurm" else "this machine"
-    return f"Jobs on {where} ({jobs[0].job_id.partition('_')[0]}): {states}."
+    return f"Jobs on {where} ({jobs[0].job_id.partition('_')[0]}): {shown}."
 
 
 def _is_running(pid: int) -> bool:

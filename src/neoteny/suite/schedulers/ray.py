@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import signal
+import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -33,6 +35,11 @@ _SURVEY_SECONDS = 3.0
 _HELD_SECONDS = 2.0
 _DEATH_SECONDS = 0.5
 _STOP_SECONDS = 120.0
+_AVOID_SECONDS = 60.0
+"""A node that could not begin with a stack gets no other for so long."""
+_ANSWER_SECONDS = 10.0
+_NODE = "ray.io/node-id"
+"""The label that Ray gives every node."""
 
 
 def run(work: Work) -> list[str]:
@@ -49,6 +56,8 @@ def _connected(address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    _check_address(address or os.environ.get("RAY_ADDRESS", ""))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start tells nobody of itself
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR)
@@ -60,6 +69,21 @@ def _connected(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address at which nobody listens, which Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
+    if not host or not port.isdecimal():
+        return  # "auto" and such, which Ray knows
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        where = address if address.startswith("ray://") else f"RAY_ADDRESS={address}"
+        raise StoreError(
+            f"--on ray: nothing answers at {where} ({error}). Expected the address of a Ray cluster that runs: see "
+            "`ray status` on its head."
+        ) from error
 
 
 @dataclasses.dataclass
@@ -84,8 +108,9 @@ class Driver:
         self._deaths: Counter[str] = Counter()
         self._reached: dict[str, int] = {}
         self._storage_failures: Counter[str] = Counter()
-        self._too_large: Counter[str] = Counter()
-        self._unfit: Counter[str] = Counter()
+        self._memory: dict[str, int] = {}
+        self._unfit: dict[str, float] = {}
+        self._refusals: Counter[str] = Counter()
         self._told: set[str] = set()
         self._started = False
         self._limit, self._surveyed = 0, -_SURVEY_SECONDS
@@ -121,8 +146,10 @@ class Driver:
         while self._waiting and len(self._flights) < self._limit:
             stack = self._waiting.popleft()
             resources = self._work.resources
-            memory = estimate_bytes(stack) * 2 ** self._too_large[stack.stack_id]
+            memory = self._memory.get(stack.stack_id) or estimate_bytes(stack)
             options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "memory": memory}
+            if unfit := self._avoided():
+                options["label_selector"] = {_NODE: f"!in({','.join(unfit)})"}
             task = self._task.options(**options, name=f"{stack.name[:60]}")
             # Orders go with every task: an object that was put into the store would be lost with its node.
             reference = task.remote(self._work.join, self._work.orders, describe_stack(stack), stack.stack_id)
@@ -142,11 +169,12 @@ class Driver:
             try:
                 outcome: Outcome = self._ray.get(reference)
             except self._ray.exceptions.OutOfMemoryError:
-                self._divide(flight.stack)
+                self._divide(flight)
             except self._ray.exceptions.TaskCancelledError:
                 self._waiting.append(flight.stack)
             except self._ray.exceptions.RayTaskError as error:  # not of the stack: the task could not even begin
-                self._take(flight.stack, Outcome("unfit", f"a task could not begin: {_last_line(error)}"))
+                nodes = [node["NodeID"] for node in self._nodes() if node["NodeManagerAddress"] == error.ip]
+                self._refuse(flight.stack, f"{error.ip}: a task could not begin: {_last_line(error)}", nodes)
             except self._ray.exceptions.RayError as error:
                 self._try_again(flight.stack, error)
             else:
@@ -164,10 +192,7 @@ class Driver:
         elif outcome.state == "stopped":
             self._waiting.append(stack)
         elif outcome.state == "unfit":
-            self._unfit[stack.stack_id] += 1
-            if not self._started or self._unfit[stack.stack_id] > MOST_DEATHS:
-                raise StoreError(outcome.text)
-            self._held[stack.stack_id] = (stack, time.monotonic() + _HELD_SECONDS)
+            self._refuse(stack, outcome.text, [outcome.node])
         elif outcome.state == "failed":
             self._storage_failures[stack.stack_id] += 1
             if outcome.storage and self._storage_failures[stack.stack_id] < MOST_STORAGE_FAILURES:
@@ -192,12 +217,32 @@ class Driver:
         pause = _DEATH_SECONDS * (self._deaths[stack.stack_id] - 1)  # the first time at once
         self._held[stack.stack_id] = (stack, time.monotonic() + pause)
 
-    def _divide(self, stack: PlannedStack) -> None:
-        """After Ray ended a worker because its machine ran out of memory: ask for more; next time halve the stack."""
-        self._too_large[stack.stack_id] += 1
+    def _refuse(self, stack: PlannedStack, text: str, nodes: list[str]) -> None:
+        """After a node could not begin with a stack: leave it out for a while; an error where no other is left."""
+        self._refusals[stack.stack_id] += 1
+        self._unfit.update(dict.fromkeys(nodes, time.monotonic() + _AVOID_SECONDS))
+        others = [node for node in self._fitting() if node["NodeID"] not in self._avoided()]
+        if self._refusals[stack.stack_id] > MOST_DEATHS or not (others or self._started):
+            raise StoreError(text)
+        self._tell(f"A node cannot train stacks of this sweep and is left out. {text}")
+        self._held[stack.stack_id] = (stack, time.monotonic() + (0.0 if others else _HELD_SECONDS))
+
+    def _avoided(self) -> list[str]:
+        """The nodes that could not begin with a stack, for a while."""
+        now = time.monotonic()
+        return sorted(node for node, until in self._unfit.items() if node and now < until)
+
+    def _divide(self, flight: _Flight) -> None:
+        """After Ray ended a worker because its machine ran out of memory: ask for more, or halve the stack.
+
+        It need not have been this stack that took it. So a single run fails only when it had the largest node alone.
+        """
+        stack, first = flight.stack, flight.stack.stack_id not in self._memory
         self.retries += 1
-        if self._too_large[stack.stack_id] == 1:
-            self._job.notify(f"{stack.name}: a machine ran out of memory; it is tried again with twice the memory.")
+        most = int(max((node["Resources"].get("memory", 0.0) for node in self._fitting()), default=0.0))
+        if flight.memory < most and (first or len(stack.runs) == 1):
+            self._memory[stack.stack_id] = min(2 * flight.memory, most)
+            self._tell(f"{stack.name}: a machine ran out of memory; it is tried again with more.")
             self._waiting.append(stack)
         elif len(stack.runs) > 1:
             with self._job.results.lock(stack.stack_id) as mine:
@@ -214,21 +259,32 @@ class Driver:
                 self._work.worker.fail(stack, text)
         self._failures[stack.stack_id] = text
 
+    def _nodes(self) -> list[dict[str, Any]]:
+        """The nodes of the cluster that are alive."""
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _wanted(self) -> dict[str, float]:
+        """What a stack needs, besides memory."""
+        wanted = {"CPU": float(self._work.resources.cpus), "GPU": float(self._work.resources.gpus)}
+        return {name: amount for name, amount in wanted.items() if amount > 0}
+
+    def _fitting(self) -> list[dict[str, Any]]:
+        """The nodes that have what a stack needs, besides memory."""
+        wanted = self._wanted()
+        return [n for n in self._nodes() if all(n["Resources"].get(name, 0.0) >= wanted[name] for name in wanted)]
+
     def _survey(self) -> None:
         """Look at the cluster: how many stacks to have in flight, and whether any machine can take one."""
         now = time.monotonic()
         if now - self._surveyed < _SURVEY_SECONDS:
             return
         self._surveyed = now
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        resources = self._work.resources
-        wanted = {"CPU": float(resources.cpus), "GPU": float(resources.gpus)}
-        wanted = {name: amount for name, amount in wanted.items() if amount > 0}
-        slots = sum(int(min(node.get(name, 0.0) / amount for name, amount in wanted.items())) for node in nodes)
-        self._limit = resources.workers or min(max(2 * slots, _FEWEST_IN_FLIGHT), _MOST_IN_FLIGHT)
+        wanted, fitting = self._wanted(), [node["Resources"] for node in self._fitting()]
+        slots = sum(int(min(node[name] / amount for name, amount in wanted.items())) for node in fitting)
+        self._limit = self._work.resources.workers or min(max(2 * slots, _FEWEST_IN_FLIGHT), _MOST_IN_FLIGHT)
         memory = min((flight.memory for flight in self._flights.values()), default=0)
-        fitting = [node for node in nodes if all(node.get(name, 0.0) >= each for name, each in wanted.items())]
         if not fitting:
+            nodes = [node["Resources"] for node in self._nodes()]
             needs = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items())
             most = ", ".join(f"{max((node.get(name, 0.0) for node in nodes), default=0):g} {name}" for name in wanted)
             self._tell(
@@ -278,9 +334,10 @@ def train_stack(join: Any, orders: Orders, described: Sequence[tuple[str, int]],
             worker = _JOINED[orders.command] = join(orders)
         stack = find_stack(worker, described, stack_id)
     except Exception as error:
-        import socket
+        import ray
 
-        return Outcome("unfit", f"{socket.gethostname()}: {type(error).__name__}: {error}", notes=tuple(notes))
+        text = f"{socket.gethostname()}: {type(error).__name__}: {error}"
+        return Outcome("unfit", text, notes=tuple(notes), node=ray.get_runtime_context().get_node_id())
     worker = dataclasses.replace(worker, job=dataclasses.replace(worker.job, stop=stop, notify=notes.append))
     with stop.listening():  # `ray.cancel` interrupts as Ctrl-C does
         try:

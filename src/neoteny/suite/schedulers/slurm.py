@@ -18,12 +18,13 @@ from typing import Any
 
 from neoteny.suite.processes import run_workers
 from neoteny.suite.schedulers.memory import estimate_bytes
-from neoteny.suite.schedulers.queue import FILE, LIVE, QueuedJob, read_jobs, states_of, write_jobs
+from neoteny.suite.schedulers.queue import FILE, LIVE, UNKNOWN, QueuedJob, read_jobs, states_of, write_jobs
 from neoteny.suite.schedulers.scheduler import Resources, Work
 from neoteny.suite.shards import Shard
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped, StoreError
 
+CLUSTERS = ("slurm", "local")
 MOST_JOBS = 64
 MINUTES = 240
 _MOST_REQUEUES = 1000
@@ -35,21 +36,43 @@ def run(work: Work) -> list[str]:
     results, stop = work.worker.job.results, work.worker.job.stop
     options = dict(work.resources.more)
     cluster = options.pop("cluster", "slurm")
-    stacks = work.worker.remaining(work.worker.wanted())
+    if cluster not in CLUSTERS:
+        raise ValueError(f"--slurm cluster={cluster}: expected {' or '.join(CLUSTERS)}.")
+    stacks = work.worker.listed()
     if work.dry_run:
         print(describe_submission(work, options, count_jobs(work, len(stacks))))
         return []
-    jobs = [job for job in read_jobs(results.root) if states_of([job])[job.job_id] in LIVE]
+    jobs = _find_jobs(results.root, cluster)
     if jobs:
         work.worker.job.notify(f"{len(jobs)} jobs are at work in this folder or in the queue; waiting for them.")
     elif stacks or work.worker.sweep.selection is not None:
         jobs = _submit(work, cluster, options, count_jobs(work, len(stacks)))
-    while any(state in LIVE for state in states_of(jobs).values()):
+    told = False
+    while (states := set(states_of(jobs).values())).intersection((*LIVE, UNKNOWN)):
+        if UNKNOWN in states and not told:
+            work.worker.job.notify("squeue does not answer, so the states of the jobs are not known; asking again.")
+            told = True
         if stop.wait(_LOOK_SECONDS):
             ids = " ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
             raise Stopped(f"The jobs go on. `{'scancel' if cluster == 'slurm' else 'kill'} {ids}` ends them.")
         results.refresh()
     return _find_failures(work, jobs)
+
+
+def _find_jobs(root: Path, cluster: str) -> list[QueuedJob]:
+    """The jobs of an earlier command that have not ended.
+
+    Raises:
+        StoreError: the batch system does not tell; to submit others would double them.
+    """
+    jobs = read_jobs(root)
+    states = states_of(jobs)
+    if cluster == "slurm" and UNKNOWN in states.values():
+        raise StoreError(
+            f"squeue does not answer, so it is not known whether the jobs of an earlier command ({jobs[0].job_id}...) "
+            f"have ended. Repeat the command when it does, or remove {root / FILE} if you know that they have."
+        )
+    return [job for job in jobs if states[job.job_id] in LIVE]
 
 
 def count_jobs(work: Work, stacks: int) -> int:
@@ -114,12 +137,11 @@ def parameters(work: Work, options: Mapping[str, str], cluster: str) -> dict[str
         found["gpus_per_node"] = int(resources.gpus)
     if cluster != "slurm":  # processes of this machine, for trials
         return {name: value for name, value in found.items() if name in ("timeout_min", "name")} | {
-            name: int(value) for name, value in options.items() if name == "signal_delay_s"
+            name: _whole(name, value) for name, value in options.items() if name == "signal_delay_s"
         }
-    stacks = work.worker.remaining(work.worker.wanted())
-    largest = max(map(estimate_bytes, stacks), default=2**30)
-    found["mem_gb"] = int(options.pop("mem_gb", 0)) or -(-largest * resources.cpus // 2**30) + 1
-    found["slurm_array_parallelism"] = int(options.pop("array_parallelism", MOST_JOBS))
+    largest = max(map(estimate_bytes, work.worker.listed()), default=2**30)
+    found["mem_gb"] = _whole("mem_gb", options.pop("mem_gb", "0")) or -(-largest * resources.cpus // 2**30) + 1
+    found["slurm_array_parallelism"] = _whole("array_parallelism", options.pop("array_parallelism", str(MOST_JOBS)))
     return found | {f"slurm_{name}": int(value) if value.isdecimal() else value for name, value in options.items()}
 
 
@@ -209,6 +231,13 @@ def _find_failures(work: Work, jobs: list[QueuedJob]) -> list[str]:
 
 def _log_folder(work: Work) -> Path:
     return work.worker.job.results.root.resolve() / "slurm"
+
+
+def _whole(name: str, text: str) -> int:
+    """A whole number of --slurm."""
+    if not text.isdecimal():
+        raise ValueError(f"--slurm {name}={text}: expected a whole number.")
+    return int(text)
 
 
 def _minutes(text: str) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from neoteny.suite.store.errors import StoreError
-from neoteny.suite.store.storage import FolderStorage, PatientStorage, Storage
+from neoteny.suite.store.storage import ATTEMPTS, FolderStorage, PatientStorage, Storage
 
 _DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 """The schemes whose drivers have a conditional put, and their packages."""
@@ -26,8 +26,12 @@ def is_remote(place: object) -> bool:
     return isinstance(place, str) and "://" in place
 
 
-def open_storage(address: str) -> Storage:
+def open_storage(address: str, attempts: int = ATTEMPTS) -> Storage:
     """The storage at an address.
+
+    Args:
+        address: where it is.
+        attempts: how often what fails is tried; a driver may try several times each.
 
     Raises:
         StoreError: it is of a kind that cannot be used, or a package is missing.
@@ -36,7 +40,7 @@ def open_storage(address: str) -> Storage:
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise StoreError(f"{address}: expected file:///absolute/path.")
-        return PatientStorage(FolderStorage(Path(unquote(parts.path))))
+        return PatientStorage(FolderStorage(Path(unquote(parts.path))), attempts)
     if parts.scheme not in _DRIVERS:
         raise StoreError(
             f"{address}: results cannot be kept in a storage of kind {parts.scheme}://. Known are "
@@ -51,14 +55,22 @@ def open_storage(address: str) -> Storage:
     import fsspec
 
     driver = fsspec.filesystem(parts.scheme, use_listings_cache=False)
-    return PatientStorage(ObjectStorage(driver, address.partition("://")[2].rstrip("/"), address))
+    return PatientStorage(ObjectStorage(driver, address.partition("://")[2].rstrip("/"), address), attempts)
 
 
 def check_storage(storage: Storage) -> None:
-    """Refuse a store that ignores the condition of a conditional put, as some servers that speak S3 do."""
+    """Refuse a store that cannot be written, or that ignores the condition of a conditional put, as some servers do.
+
+    Raises:
+        StoreError: why.
+    """
     key = f".probe-{uuid.uuid4().hex}"
     try:
-        first, second = storage.create(key, b"one"), storage.create(key, b"two")
+        first = storage.create(key, b"one")
+    except FileNotFoundError as error:
+        raise StoreError(f"{storage.address}: there is no such bucket ({error}). Make it, or correct --out.") from error
+    try:
+        second = storage.create(key, b"two")
         kept = storage.read(key) == b"one"
     finally:
         storage.remove(key)

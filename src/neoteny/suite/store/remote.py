@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,7 +35,10 @@ from neoteny.suite.store.storage import FolderStorage, Storage
 TOP = ("experiment.json", "experiment.py", "plan.json", "analysis.json", "jobs.json")
 _STAMPS = ".stamps.json"
 """Which state of each file the copy has."""
+FIRST_ATTEMPTS = 3
+"""When somebody waits to hear whether an address is right."""
 _LOOK_SECONDS = 2.0
+_FETCH_SECONDS = 3.0
 _PROGRESS_SECONDS = 5.0
 
 
@@ -51,18 +55,44 @@ def fetch_results(address: str) -> Path:
     Raises:
         StoreError: it cannot be read, or there is none.
     """
-    storage = open_storage(address)
+    storage = open_storage(address, FIRST_ATTEMPTS)
     copy = _Copy(storage, copy_folder(address))
     copy.fetch_top()
     if not (copy.root / "experiment.json").exists():
         raise StoreError(f"{address} is not a results folder: it has no experiment.json.")
     for folder in ("parts", "progress", "unfinished"):
         copy.fetch(folder)
-    shutil.rmtree(copy.root / LEASES, ignore_errors=True)
-    for path in (copy.root / "progress").glob("[0-9a-f]*.json"):
-        if not (copy.root / "parts" / f"{path.stem}.parquet").exists():
-            copy.fetch(f"{LEASES}/{path.stem}")  # they tell what is running
+    begun = {path.stem for path in (copy.root / "progress").glob("[0-9a-f]*.json")}
+    begun -= {path.stem for path in (copy.root / "parts").glob("*.parquet")}
+    for path in (copy.root / LEASES).glob("*"):
+        if path.name not in begun:
+            shutil.rmtree(path, ignore_errors=True)
+    for stack in begun:
+        copy.fetch(f"{LEASES}/{stack}")  # they tell what is running
     return copy.root
+
+
+@contextlib.contextmanager
+def fetching(address: str) -> Iterator[None]:
+    """Fetch what has changed of a remote folder again and again, for commands that show it while it is written.
+
+    A storage that does not answer is asked again; until then its last state is shown.
+    """
+    stop = threading.Event()
+
+    def fetch_again_and_again() -> None:
+        took = 0.0
+        while not stop.wait(max(_FETCH_SECONDS, 5 * took)):
+            began = time.monotonic()
+            with contextlib.suppress(StoreError, OSError):
+                fetch_results(address)
+            took = time.monotonic() - began
+
+    threading.Thread(target=fetch_again_and_again, name="fetch", daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
 
 
 def _own_copy() -> Path:
@@ -97,8 +127,8 @@ class RemoteResults(Results):
         cls, address: str, about: Mapping[str, Any], source: bytes | None = None, repair: bool = False
     ) -> RemoteResults:
         """Open a remote folder for a run, as `Results.create` does with a local one."""
+        check_storage(open_storage(address, FIRST_ATTEMPTS))
         storage = open_storage(address)
-        check_storage(storage)
         if not storage.exists("experiment.json"):
             shutil.rmtree(copy_folder(address), ignore_errors=True)  # of a folder that was removed
         results = cls(copy_folder(address), storage)

@@ -80,23 +80,14 @@ class Results(ResultsFolder):
         Raises:
             StoreError: it holds something else, has damaged files, or cannot be written. Nothing was changed.
         """
-        results = cls(root)
-        results.refuse_links()
         wanted = {"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}
         if source is not None:
             wanted[EXPERIMENT_DIGEST] = sha256(source)
-        path = root / "experiment.json"
+        results, path = cls.look(root, wanted, repair), root / "experiment.json"
         try:
-            if root.exists() and not _is_empty(root) and not path.exists():  # in this order: see below
-                raise StoreError(
-                    f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty "
-                    "folder with --out."
-                )
             make_folder(root)
         except OSError as error:
             raise StoreError(f"{root} cannot be made ({error.strerror}). Choose another folder with --out.") from error
-        if path.exists():
-            results._check(wanted, repair)
         with _hold(root, shared):  # two commands may begin at once
             if path.exists():
                 wanted["format"], damaged = results._check(wanted, repair)
@@ -110,6 +101,28 @@ class Results(ResultsFolder):
                 results._write("experiment.py", source, shared)
             if not (root / "plan.json").exists():
                 results._write("plan.json", seal(results.empty_plan()), shared)
+        return results
+
+    @classmethod
+    def look(cls, root: Path, about: Mapping[str, Any], repair: bool = False) -> Results:
+        """Open the folder as `create` does, but write nothing; it need not exist.
+
+        Raises:
+            StoreError: it holds something else.
+        """
+        results = cls(root)
+        results.refuse_links()
+        path = root / "experiment.json"
+        try:
+            if root.exists() and not _is_empty(root) and not path.exists():  # in this order: see `create`
+                raise StoreError(
+                    f"{root} exists and is not a results folder (it has no experiment.json). Choose a new or empty "
+                    "folder with --out."
+                )
+        except OSError as error:
+            raise StoreError(f"{root} cannot be read ({error.strerror}). Choose another folder with --out.") from error
+        if path.exists():
+            results._check({"format": FOLDER_FORMAT, "results_version": RESULTS_VERSION, **about}, repair)
         return results
 
     def _write(self, name: str, content: bytes, shared: bool) -> None:

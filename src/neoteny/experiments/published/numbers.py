@@ -61,12 +61,12 @@ class Published:
 
     def allow(self, ours: Estimate) -> float:
         """How far ours may lie from it: the 95% interval of the difference of both means."""
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
         if ours.runs < FEWEST_RUNS or math.isnan(ours.mean):
             return math.nan
         theirs = ours.spread * math.sqrt(ours.runs / self.seeds) if self.error is None else self.error
-        return float(t.ppf(0.975, ours.runs - 1)) * math.hypot(ours.spread, theirs)
+        return float(stdtrit(ours.runs - 1, 0.975)) * math.hypot(ours.spread, theirs)
 
     def compare(self, values: pd.Series) -> Verdict:
         """Whether our values, by seed, agree with it.

@@ -328,8 +328,7 @@ def test_nonsense_is_refused_with_the_field_and_the_value(kind: type, name: str)
     for value in REFUSED[kind][name]:
         with pytest.raises((TypeError, ValueError)) as caught:
             VALID[kind](**{name: value})
-        said = str(caught.value)
-        assert len(said) < 400, said
+        assert len(said := str(caught.value)) < 400, said
         named = name in said and kind.__name__ in said
         assert named or isinstance(value, Own) or re.match(ELSEWHERE, said), said
 

@@ -264,7 +264,7 @@ def test_plasticity_injection_agrees_at_every_update_attached(optimizer_name: st
     reference = naive_injection(net, SEEDS[0], optimizer_name, at=50)
     make_optimizer = neoteny.optim.Adam if optimizer_name == "adam" else torch.optim.SGD
     optimizer = make_optimizer(net.parameters(), lr=STEP_SIZE[optimizer_name])
-    plastic = neoteny.attach(net, optimizer, PlasticityInjection(at=50), seed=SEEDS[0])
+    plastic = neoteny.attach(net, optimizer, PlasticityInjection(at=50, at_boundaries=True), seed=SEEDS[0])
     for step, (x, y) in enumerate(batches(STEPS)):
         if step == 200:
             plastic.task_boundary()
@@ -282,7 +282,7 @@ def test_plasticity_injection_agrees_at_every_update_attached(optimizer_name: st
 def test_plasticity_injection_agrees_at_every_update_in_a_stack() -> None:
     nets = [make_network(run) for run in range(len(SEEDS))]
     references = [naive_injection(net, seed, "adam", at=40) for net, seed in zip(nets, SEEDS, strict=True)]
-    method = PlasticityInjection(at=40)
+    method = PlasticityInjection(at=40, at_boundaries=True)
     runs = neoteny.stack(nets, Adam(STEP_SIZE["adam"]), method, loss=squared_error, seeds=SEEDS)
     for step, (x, y) in enumerate(batches(STEPS_IN_A_STACK)):
         if step == 90:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,7 +34,8 @@ class L2ER(Method):
     that the rank step without L2 does nothing.
 
     The pass is made in evaluation mode: dropout is off, and batch norms use their running statistics. The inputs of up
-    to `period` updates are kept until then: with large batches of images they take more memory than the network.
+    to `period` updates are kept until then: with large batches of images they take more memory than the network. Their
+    features are not: where the inputs are several passes, each is made twice, and one is in memory at a time.
 
     Args:
         strength: \(\lambda\) of L2, at least 0; the authors use 1e-3.
@@ -97,28 +98,93 @@ class L2ER(Method):
         move_nested(state[INPUTS], view.seeds.device)
 
     def _raise_ranks(self, view: View, calls: Sequence[Call]) -> None:
+        joined = view.joined(calls)
         with torch.enable_grad():
-            ranks = [effective_rank(features) for features in self._features(view, calls)]
-            if not ranks:  # no trained layer is read by another
-                return
-            parameters = view.parameters
-            mean = torch.stack(ranks).mean(0)  # (*R,)
-            found = torch.autograd.grad(mean.sum(), list(parameters.values()), allow_unused=True)
-        for parameter, gradient in zip(parameters.values(), found, strict=True):
-            if gradient is not None:
-                size = view.per_run(self.rank_step_size, parameter, view.axes(parameter))
-                parameter.add_(gradient * size)
+            at_once = len(joined) == 1
+            found = self.slopes_at_once(view, joined) if at_once else self.slopes_by_pass(view, joined)
+        for name, gradient in found.items():
+            parameter = view.parameters[name]
+            parameter.add_(gradient * view.per_run(self.rank_step_size, parameter, view.axes(parameter)))
 
-    def _features(self, view: View, calls: Sequence[Call]) -> list[Tensor]:
-        """What layers read from trained layers, (*R, examples, units) each, in the order of modules."""
-        layers = [layer for layer in view.layers if layer.weight is not None]
-        parts: dict[str, list[Tensor]] = {layer.module: [] for layer in layers}
-        axes = {layer.module: view.axes(view.tensor(str(layer.weight))) for layer in layers}
-        for call in view.joined(calls):
-            for name, values in view.forward(call, reads=list(parts)).inputs.items():
-                parts[name] += [_rows(view, value, axes[name]) for value in values if value.requires_grad]
-        features = [torch.cat(rows, dim=-2) for rows in parts.values() if rows]
-        return features[-self.last_layers :] if self.last_layers else features
+    def slopes_at_once(self, view: View, calls: Sequence[Call]) -> dict[str, Tensor]:
+        """The gradient of the mean rank by parameter, from all features together."""
+        parts: dict[str, list[Tensor]] = {}
+        for call in calls:
+            for name, rows in self._features(view, call):
+                parts.setdefault(name, []).append(rows)
+        ranks = [effective_rank(torch.cat(parts[name], dim=-2)) for name in self._counted(view, parts)]
+        return _differentiate(view, torch.stack(ranks).mean(0).sum()) if ranks else {}
+
+    def slopes_by_pass(self, view: View, calls: Sequence[Call]) -> dict[str, Tensor]:
+        """The same with the features of one pass in memory at a time, for which every pass is made twice.
+
+        The triangular factor of all rows has their singular values and right vectors. With these, the gradient with
+        respect to the rows of a pass is a product of these rows with a small matrix.
+        """
+        spectra: dict[str, Spectrum] = {}
+        for call in calls:
+            for name, rows in self._features(view, call):
+                spectra.setdefault(name, Spectrum()).add(rows.detach())
+        names = self._counted(view, spectra)
+        slopes = {name: spectra[name].slope() / len(names) for name in names}
+        total: dict[str, Tensor] = {}
+        for call in calls if slopes else ():
+            read = ((name, spectra[name].clean(rows)) for name, rows in self._features(view, call) if name in slopes)
+            terms = [(rows * (rows.detach() @ slopes[name])).sum() for name, rows in read]
+            for name, gradient in _differentiate(view, torch.stack(terms).sum()).items() if terms else ():
+                total[name] = total[name] + gradient if name in total else gradient
+        return total
+
+    def _counted(self, view: View, found: Mapping[str, object]) -> list[str]:
+        """The layers that count, in the order of modules."""
+        names = [layer.module for layer in view.layers if layer.module in found]
+        return names[-self.last_layers :] if self.last_layers else names
+
+    def _features(self, view: View, call: Call) -> Iterator[tuple[str, Tensor]]:
+        """What layers read from trained layers in a pass, (*R, examples, units) each, with the name of the layer."""
+        axes = {layer.module: view.axes(view.tensor(layer.weight)) for layer in view.layers if layer.weight is not None}
+        for name, values in view.forward(call, reads=list(axes)).inputs.items():
+            for value in values:
+                if value.requires_grad:
+                    yield name, _rows(view, value, axes[name])
+
+
+class Spectrum:
+    """Singular values and right vectors of matrices (*R, n, m) whose rows come in parts."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._factor: Tensor | None = None  # (*R, at most m, m)
+        self._finite: Tensor | None = None  # (*R, 1, 1)
+
+    def add(self, rows: Tensor) -> None:
+        """Take further rows in."""
+        rows = _at_least_float32(rows)
+        finite = _is_finite(rows)
+        rows = torch.where(finite, rows, 0.0)
+        if self._factor is not None and self._finite is not None:
+            rows, finite = torch.cat([self._factor, rows], dim=-2), finite & self._finite
+        self._rows += rows.shape[-2] - (0 if self._factor is None else self._factor.shape[-2])
+        self._factor, self._finite = torch.linalg.qr(rows, mode="r").R, finite
+
+    def clean(self, rows: Tensor) -> Tensor:
+        """Some of the rows; zeros for a matrix with a number that is not finite."""
+        assert self._finite is not None  # rows were added
+        return torch.where(self._finite, _at_least_float32(rows), 0.0)
+
+    def slope(self) -> Tensor:
+        """(*R, m, m): the gradient of the effective rank with respect to rows is these rows times it."""
+        assert self._factor is not None  # rows were added
+        assert self._finite is not None
+        _, values, right = torch.linalg.svd(self._factor, full_matrices=False)
+        values = _without_noise(values, max(self._rows, right.shape[-1]))
+        total = values.sum(-1, keepdim=True)
+        share = values / torch.where(total > 0.0, total, 1.0)
+        logarithm = torch.where(share > 0.0, share, 1.0).log()
+        entropy = -(share * logarithm).sum(-1, keepdim=True)
+        slope = entropy.exp() * (-logarithm - entropy) / torch.where(total > 0.0, total, 1.0)
+        per_row = torch.where(values > 0.0, slope / torch.where(values > 0.0, values, 1.0), 0.0)
+        return torch.where(self._finite, right.mT @ (per_row.unsqueeze(-1) * right), 0.0)
 
 
 def effective_rank(matrix: Tensor) -> Tensor:
@@ -126,15 +192,35 @@ def effective_rank(matrix: Tensor) -> Tensor:
 
     A matrix of zeros, or one with a number that is not finite, gives 1 and no gradient.
     """
-    matrix = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
-    finite = matrix.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
-    values = torch.linalg.svdvals(torch.where(finite, matrix, 0.0))
-    noise = torch.finfo(values.dtype).eps * max(matrix.shape[-2:]) * values.detach().amax(-1, keepdim=True)
-    values = torch.where(values > noise, values, 0.0)
+    matrix = _at_least_float32(matrix)
+    values = torch.linalg.svdvals(torch.where(_is_finite(matrix), matrix, 0.0))
+    values = _without_noise(values, max(matrix.shape[-2:]))
     total = values.sum(-1, keepdim=True)
     share = values / torch.where(total > 0.0, total, 1.0)
     logarithm = torch.where(share > 0.0, share, 1.0).log()
     return torch.exp(-(share * logarithm).sum(-1))
+
+
+def _at_least_float32(matrix: Tensor) -> Tensor:
+    return matrix.to(torch.promote_types(matrix.dtype, torch.float32))
+
+
+def _is_finite(matrix: Tensor) -> Tensor:
+    """(*R, 1, 1)."""
+    return matrix.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+
+
+def _without_noise(values: Tensor, largest_side: int) -> Tensor:
+    """Singular values with those that are zero to rounding as 0."""
+    noise = torch.finfo(values.dtype).eps * largest_side * values.detach().amax(-1, keepdim=True)
+    return torch.where(values > noise, values, 0.0)
+
+
+def _differentiate(view: View, value: Tensor) -> dict[str, Tensor]:
+    """Gradients by parameter, of those that the value depends on."""
+    parameters = view.parameters
+    found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+    return {name: gradient for name, gradient in zip(parameters, found, strict=True) if gradient is not None}
 
 
 def _rows(view: View, value: Tensor, weight_axes: int) -> Tensor:

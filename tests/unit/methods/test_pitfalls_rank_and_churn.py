@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 import neoteny
 from neoteny.methods import L2, L2ER, SGD, CChain, ContinualBackprop, Method
-from neoteny.methods.l2_er import effective_rank
+from neoteny.methods.l2_er import Spectrum, effective_rank
+from neoteny.units.calls import Call
+from neoteny.units.view import View
 from reference import l2_er
 from support.regularised import Training, mlp
 
@@ -38,6 +40,46 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.features(x)[1])
+
+
+class BothWays(L2ER):
+    """L2-ER that computes every rank step of several passes in both ways."""
+
+    compared: ClassVar[int] = 0
+
+    def slopes_by_pass(self, view: View, calls: Sequence[Call]) -> dict[str, Tensor]:
+        found, expected = super().slopes_by_pass(view, calls), self.slopes_at_once(view, calls)
+        assert set(found) == set(expected)
+        for name, gradient in expected.items():
+            assert gradient.abs().max() > 0.0
+            torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
+        BothWays.compared += 1
+        return found
+
+
+@pytest.mark.parametrize("last_layers", [0, 1])
+@pytest.mark.parametrize("batch", [1, 6])
+def test_a_rank_step_with_one_pass_in_memory_is_that_of_all_passes_together(last_layers: int, batch: int) -> None:
+    before = BothWays.compared
+    run = Training(ConvNet(), BothWays(1e-3, period=3, rank_step_size=0.01, last_layers=last_layers), step_size=0.1)
+    for _ in range(9):
+        run.update(torch.randn(batch, 1, 4, 4))
+    assert BothWays.compared == before + 3
+
+
+def test_matrices_that_come_in_parts_have_the_slope_of_the_whole() -> None:
+    rows = torch.randn(2, 7, 4, requires_grad=True)
+    bad = rows.detach().clone()
+    bad[1, 5, 2] = float("inf")
+    spectrum, spoilt = Spectrum(), Spectrum()
+    for part, spoilt_part in zip(rows.detach().split(2, 1), bad.split(2, 1), strict=True):
+        spectrum.add(part)
+        spoilt.add(spoilt_part)
+    (expected,) = torch.autograd.grad(effective_rank(rows).sum(), rows)
+    torch.testing.assert_close(rows.detach() @ spectrum.slope(), expected, rtol=1e-9, atol=1e-12)
+    found = spoilt.clean(bad) @ spoilt.slope()
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-9, atol=1e-12)
+    assert torch.equal(found[1], torch.zeros_like(found[1]))
 
 
 @pytest.mark.parametrize("last_layers", [0, 1])

@@ -16,7 +16,7 @@ from neoteny.cli import parser as cli
 from neoteny.experiments.published.numbers import Published
 from neoteny.publish.field import keep_field
 from neoteny.publish.keep import EvidenceError
-from neoteny.publish.published import FOLDER, read_published, write_published
+from neoteny.publish.published import FOLDER, WHY_NOT, read_published, write_published
 from neoteny.report.statistics import estimate
 from neoteny.report.verdict import Outcome
 from neoteny.suite.store.results import Results
@@ -88,14 +88,20 @@ def test_results_are_kept_and_shown(tmp_path: Path) -> None:
         assert len(expected) == 2
         assert kept.ours(number).to_numpy() == pytest.approx(expected.to_numpy(), rel=1e-5)
     page = "\n".join(write_published([kept]))
-    assert page.count("| too few runs |") == 2
+    assert page.count("| too few runs |") == 3
+    assert "Where they disagree" not in page
     assert "0.2003 (5 seeds;" in page
     assert all(f"`neoteny run {other}`" in page for other in experiments.PUBLISHED if other != name)
 
 
+def test_reasons_are_given_for_problems_that_are_run() -> None:
+    titles = {experiments.load(name).title.removeprefix("Published numbers of ") for name in experiments.PUBLISHED}
+    assert set(WHY_NOT) <= titles
+
+
 def test_the_page_names_numbers_that_do_not_agree(tmp_path: Path) -> None:
     name = "published-random-label-mnist"
-    relu, leaky = numbers_of(name)
+    relu, leaky, _ = numbers_of(name)
     near = {str(seed): leaky.value + 0.001 * seed for seed in range(3)}
     values = {relu.name: {"0": 0.5, "1": 0.501, "2": 0.502}, leaky.name: near}
     path = tmp_path / FOLDER / f"{name}.json"
@@ -104,6 +110,8 @@ def test_the_page_names_numbers_that_do_not_agree(tmp_path: Path) -> None:
     page = "\n".join(write_published(read_published(tmp_path)))
     assert "| **no**: +0.301, allowed 0.0031 |" in page
     assert "| yes: +0.001, allowed 0.0031 |" in page
+    title = "L2-init's random-label MNIST"
+    assert f"| {title} | {WHY_NOT[title]} |" in page
     path.write_text("{}")
     with pytest.raises(EvidenceError, match="does not hold published numbers"):
         read_published(tmp_path)

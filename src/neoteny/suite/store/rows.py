@@ -115,7 +115,8 @@ class Rows:
 
     def of_parts(self, parts: Collection[str]) -> Self:
         """The rows of some parts."""
-        numbers = {number for number, part in enumerate(self.parts) if part in parts}
+        wanted = set(parts)  # twenty thousand may be given as a list
+        numbers = {number for number, part in enumerate(self.parts) if part in wanted}
         return self.keep(np.array([owner.part in numbers for owner in self.owners], bool))
 
     def without_runs(self, left_out: Collection[str]) -> Self:

@@ -6,8 +6,10 @@ Each command imports what it needs when it is called, so that `neoteny --help` a
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import dataclasses
+import gc
 import importlib
 import importlib.util
 import io
@@ -128,6 +130,7 @@ class RunOptions:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
+    atexit.register(gc.freeze)  # what is left at the end goes with the process; to look through it takes a while
     options = vars(make_parser().parse_args(arguments))
     command = options.pop("command")
     if command is None:

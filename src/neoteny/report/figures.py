@@ -28,6 +28,12 @@ MOST_COLUMNS = 3
 _LONGEST = 2000
 """Signs of one text; no figure has room for more."""
 _DASHES = {"solid": "-", "dash": (0, (5, 2.4)), "dot": (0, (1.1, 1.8)), "dashdot": (0, (5, 2, 1, 2))}
+_OPTIONS = {
+    "svg.hashsalt": "neoteny",  # makes the names inside an SVG the same each time
+    "svg.fonttype": "path",
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
+}
 _INK, _SOFT, _GRID = "#1a1e26", "#5a6372", "#e6e9ee"
 
 
@@ -41,14 +47,14 @@ def write_figures(folder: Path, charts: Sequence[Chart]) -> list[Path]:
     for number, indices in enumerate(groups, start=1):
         drawables = [prepare(charts[i]) for i in indices]
         name = f"{number:0{max(2, len(str(len(groups))))}d}-{_slug(charts[indices[0]])}"
-        # The salt makes the names inside an SVG the same each time; it can only be set through the (restored) options.
-        with matplotlib.rc_context({"svg.hashsalt": "neoteny", "svg.fonttype": "path"}):
+        with matplotlib.rc_context(_OPTIONS):  # they can only be set so; afterwards they are what they were
             figure = draw_figure(drawables, [looks[i] for i in indices])
+            figure.draw_without_rendering()
+            figure.set_layout_engine(None)  # laid out once, drawn once in each format
             for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
                 path = Path(folder) / "figures" / f"{name}.{kind}"
-                figure.set_layout_engine("none")  # laid out once; the second format keeps the places
                 content = buffer.getvalue()
                 write_atomically(path, lambda file, content=content: file.write(content))
                 paths.append(path)
@@ -71,7 +77,7 @@ def draw_figure(drawables: Sequence[Drawable], looks: Sequence[Sequence[Look]]) 
     tall = (4.0 if count == 1 else 3.0 * rows) + legend + caption
     # Legend and caption stand outside the layout, whose own "outside" legends would cover a caption.
     below = (legend + caption) / tall
-    figure = Figure(figsize=(wide, tall), layout="constrained")
+    figure = Figure(figsize=(wide, tall), dpi=DOTS_PER_INCH, layout="constrained")
     figure.set_layout_engine("constrained", rect=(0, below, 1, 1 - below), h_pad=0.08, w_pad=0.08)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, drawable, look in zip(panels, drawables, looks, strict=False):

@@ -162,10 +162,13 @@ def per_run(rows: pd.DataFrame, start: int | None = None, stop: int | None = Non
     if rows.empty:
         return pd.Series(dtype=np.float64)
     check_one(rows, "per_run")
-    tasks = np.sort(rows["task"].unique())
-    kept = rows["task"].isin(tasks[start:stop]).to_numpy()
-    seeds, codes = np.unique(rows["seed"].to_numpy()[kept], return_inverse=True)
-    sums = np.bincount(codes, rows["value"].to_numpy(dtype=np.float64)[kept], minlength=len(seeds))
+    seeds, values = rows["seed"].to_numpy(), rows["value"].to_numpy(dtype=np.float64)
+    if (start, stop) != (None, None):
+        tasks = np.sort(rows["task"].unique())
+        kept = rows["task"].isin(tasks[start:stop]).to_numpy()
+        seeds, values = seeds[kept], values[kept]
+    codes, seeds = pd.factorize(seeds, sort=True)
+    sums = np.bincount(codes, values, minlength=len(seeds))
     return pd.Series(sums / np.bincount(codes, minlength=len(seeds)), index=pd.Index(seeds, name="seed"))
 
 
@@ -274,12 +277,18 @@ def _in_all(rows: pd.DataFrame, codes: np.ndarray) -> np.ndarray:
 
 def check_one(rows: pd.DataFrame, caller: str) -> None:
     """Refuse rows of several settings or metrics."""
-    if any((rows[name] != rows[name].iloc[0]).any() for name in ("setting", "metric")):
+    if any(_differ(rows[name]) for name in ("setting", "metric")):
         raise ValueError(
             f"{caller} takes rows of one setting and one metric; got settings "
             f"{sorted(rows['setting'].unique())} and metrics {sorted(rows['metric'].unique())}. Choose them with "
             "select(frame, metric, **details)."
         )
+
+
+def _differ(values: pd.Series) -> bool:
+    """Whether a column has two values; categories are compared by their numbers."""
+    numbers = values.cat.codes if isinstance(values.dtype, pd.CategoricalDtype) else values
+    return bool((numbers != numbers.iloc[0]).any())
 
 
 def _bin(rows: pd.DataFrame, bin_tasks: int) -> tuple[np.ndarray, np.ma.MaskedArray]:

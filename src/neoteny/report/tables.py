@@ -163,8 +163,8 @@ def to_text(table: Table, width: int = 120) -> str:
 def _gather(frame: pd.DataFrame, metric: str) -> list[_Setting]:
     names = [name for name in frame.columns if name not in COLUMNS]
     settings = []
-    for name, part in frame[frame["metric"].isin([metric, *CORRELATES])].groupby("setting", sort=False):
-        rows = {str(measured): one for measured, one in part.groupby("metric")}
+    for name, part in frame[frame["metric"].isin([metric, *CORRELATES])].groupby("setting", sort=False, observed=True):
+        rows = {str(measured): one for measured, one in part.groupby("metric", observed=True)}
         if metric not in rows:
             continue
         head = part.iloc[0]

@@ -171,11 +171,11 @@ def best_by_others(
     fewer than two seeds the best setting of all. `choose` says which setting is best for some of the runs.
     """
     seeds = np.sort(frame["seed"].unique())
+    first = frame["seed"].isin(seeds[::2]).to_numpy()
     parts = []
-    for mine in (0, 1):
-        others, own = (frame[frame["seed"].isin(seeds[half::2])] for half in (1 - mine, mine))
-        best = choose(others, metric, higher_is_better)
-        parts += [own[own["setting"] == best["setting"].iloc[0]]] if len(best) else []
+    for own in (first, ~first):
+        best = choose(frame[~own], metric, higher_is_better)
+        parts += [frame[own & (frame["setting"] == best["setting"].iloc[0]).to_numpy()]] if len(best) else []
     if len(parts) < 2:
         return choose(frame, metric, higher_is_better)
     rows = pd.concat(parts)

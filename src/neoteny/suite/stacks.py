@@ -117,11 +117,11 @@ def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
 def remaining_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[PlannedStack]:
     """The stacks that are left to train, those that have begun first; what is left of finished ones is removed."""
     results.clear_finished()
-    finished = results.finished_runs()
-    for stack_id, entry in _begun(results).items():
+    finished, begun = results.finished_runs(), _begun(results)
+    for stack_id, entry in begun.items():
         if finished.issuperset(entry["runs"]):  # its runs were finished in other stacks meanwhile
             results.checkpoints(stack_id).clear()
-    return list_stacks(sweep, results, runs)
+    return stacks_of(sweep, runs, finished, [entry["runs"] for entry in begun.values()])
 
 
 def list_stacks(sweep: Sweep, results: Results, runs: list[Run]) -> list[PlannedStack]:

@@ -16,7 +16,7 @@ from neoteny.suite.store.claims import Claims
 from neoteny.suite.store.documents import parse_document, read_document, remove_trailer, sha256
 from neoteny.suite.store.errors import Damaged, StoreError
 from neoteny.suite.store.files import read_file
-from neoteny.suite.store.index import Index, Signature, is_worthwhile, list_files, list_names
+from neoteny.suite.store.index import Index, Signatures, is_worthwhile, list_names, list_paired_names, list_pairs
 from neoteny.suite.store.progress_files import ProgressFiles
 from neoteny.suite.store.records import PartRecord, runs_in
 from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN
@@ -149,7 +149,7 @@ class ResultsFolder(ProgressFiles):
             Damaged(path, "it has no description, so it does not count", "`neoteny run` trains its runs again.")
             for path in (
                 self.root / "parts" / f"{stack}.parquet"
-                for stack in sorted(list_names(self.root / "parts", ".parquet") - self._described())
+                for stack in sorted(list_names(self.root / "parts", ".parquet") - self._finished_stacks())
             )
             if not path.with_suffix(".json").exists()
         ]
@@ -232,17 +232,16 @@ class ResultsFolder(ProgressFiles):
         )
         return StoreError("\n".join(lines))
 
-    def signatures(self) -> dict[str, tuple[Signature, Signature]]:
+    def signatures(self) -> Signatures:
         """The stacks whose parts count: those with a table and a description; sorted, each with its files' signatures.
 
         A link to nowhere is no file.
         """
-        tables, described = (list_files(self.root / "parts", suffix) for suffix in (".parquet", ".json"))
-        return {stack: (table, described[stack]) for stack, table in tables.items() if stack in described}
+        return list_pairs(self.root / "parts", ".parquet", ".json")
 
-    def _described(self) -> set[str]:
-        """Stacks with a description."""
-        return list_names(self.root / "parts", ".json")
+    def _finished_stacks(self) -> set[str]:
+        """The same stacks, without a look at each file."""
+        return list_paired_names(self.root / "parts", ".parquet", ".json")
 
     def records(self) -> list[PartRecord]:
         """What is known about each finished stack, in short. Tables are not looked at, nor what was read before.
@@ -250,7 +249,7 @@ class ResultsFolder(ProgressFiles):
         Raises:
             StoreError: some are damaged; they are named.
         """
-        stacks = list_names(self.root / "parts", ".parquet") & self._described()
+        stacks = self._finished_stacks()
         if not stacks <= self._known.keys():
             records, damaged = self.check_records(tables=False)
             if damaged:
@@ -270,11 +269,7 @@ class ResultsFolder(ProgressFiles):
             about: instead of experiment.json.
         """
         index, files = self._parts_index(self.about if about is None else about), self.signatures()
-        found: dict[str, PartRecord] = {}
-        for stack, (table, described) in files.items():
-            entry = index.find(stack, table if tables else None, described)
-            if entry is not None:
-                found[stack] = PartRecord.from_json(entry)
+        found = _find_records(index, files, tables)
 
         def read(path: Path, part: dict[str, Any], content: bytes) -> None:
             self._check_unsealed(path, part, content)
@@ -287,6 +282,10 @@ class ResultsFolder(ProgressFiles):
             index.save(files)
         self._known = found
         return [found[stack] for stack in files if stack in found], damaged
+
+    def _recall_records(self, files: Signatures) -> None:
+        """Keep what the index knows of parts that were just read, for those who then ask for the records."""
+        self._known = _find_records(self._parts_index(self.about), files)
 
     def _check_unsealed(self, path: Path, part: Mapping[str, Any], content: bytes) -> None:
         """Look at a table that has no checksum; `results` does."""
@@ -344,6 +343,16 @@ class ResultsFolder(ProgressFiles):
             Damaged: it is not what was written.
         """
         return remove_trailer(path, self.sealed, UNFINISHED_REMEDY)
+
+
+def _find_records(index: Index, files: Signatures, tables: bool = True) -> dict[str, PartRecord]:
+    """What the index knows of parts that have these signatures; `tables`: whether that of the table counts."""
+    found = {}
+    for stack, (table, described) in files.items():
+        entry = index.find(stack, table if tables else None, described)
+        if entry is not None:
+            found[stack] = PartRecord.from_json(entry)
+    return found
 
 
 def index_owner(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ _FIRST = "0123456789abcdef"
 
 Signature = list[int]
 """Size, time of the last change of content, time of the last change of anything, inode."""
+Signatures = Mapping[str, tuple[Signature, Signature]]
+"""Of the table and the description of each part."""
 
 
 def sign(found: os.stat_result) -> Signature:
@@ -58,6 +60,15 @@ def list_names(folder: Path, suffix: str) -> set[str]:
     return set()
 
 
+def list_paired_names(folder: Path, first: str, second: str) -> set[str]:
+    """The names of a folder that have a file of either ending; hidden ones are left out."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        found = set(os.listdir(folder))
+        names = (name.removesuffix(first) for name in found if name.endswith(first) and name[0] in _FIRST)
+        return {name for name in names if name + second in found}
+    return set()
+
+
 def list_files(folder: Path, suffix: str, names: Container[str] | None = None) -> dict[str, Signature]:
     """The files of a folder whose names end so: their names without the ending, sorted, with their signatures.
 
@@ -68,15 +79,28 @@ def list_files(folder: Path, suffix: str, names: Container[str] | None = None) -
         suffix: the ending.
         names: of the files that are wanted, without the ending; None: all.
     """
-    found: dict[str, Signature] = {}
+    return dict(sorted(_scan(folder, (suffix,), names)[suffix].items()))
+
+
+def list_pairs(folder: Path, first: str, second: str) -> dict[str, tuple[Signature, Signature]]:
+    """The names that have a file of either ending, sorted, with the signatures of both; otherwise as `list_files`."""
+    found = _scan(folder, (first, second))
+    others = found[second]
+    return {name: (signature, others[name]) for name, signature in sorted(found[first].items()) if name in others}
+
+
+def _scan(
+    folder: Path, suffixes: tuple[str, ...], names: Container[str] | None = None
+) -> dict[str, dict[str, Signature]]:
+    """The signatures of a folder's files by ending and name; one look at the folder for all endings."""
+    found: dict[str, dict[str, Signature]] = {suffix: {} for suffix in suffixes}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(suffix) and entry.name[0] in _FIRST:
-                name = entry.name.removesuffix(suffix)
-                if names is None or name in names:
-                    with contextlib.suppress(OSError):
-                        found[name] = sign(entry.stat())
-    return dict(sorted(found.items()))
+            name, dot, ending = entry.name.rpartition(".")
+            if dot + ending in found and name[:1] in _FIRST and name and (names is None or name in names):
+                with contextlib.suppress(OSError):
+                    found[dot + ending][name] = sign(entry.stat())
+    return found
 
 
 class Index:

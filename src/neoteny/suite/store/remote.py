@@ -25,7 +25,7 @@ from neoteny.suite.store.claims import Claims
 from neoteny.suite.store.commits import commit
 from neoteny.suite.store.documents import seal
 from neoteny.suite.store.errors import Damaged, StoreError, TakenOver
-from neoteny.suite.store.index import Signature
+from neoteny.suite.store.index import Signatures
 from neoteny.suite.store.leases import FOLDER as LEASES
 from neoteny.suite.store.objects import check_storage, open_storage
 from neoteny.suite.store.records import PartRecord
@@ -235,7 +235,7 @@ class RemoteResults(Results):
                 self._copy.fetch("progress")
         return super().check_progress(skip_finished)
 
-    def signatures(self) -> dict[str, tuple[Signature, Signature]]:
+    def signatures(self) -> Signatures:
         """The stacks whose parts count, as the storage has them."""
         self._fetch_parts()
         return super().signatures()

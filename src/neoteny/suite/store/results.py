@@ -293,13 +293,14 @@ class Results(ResultsFolder):
 
     # Reading
 
-    def frame(self, so_far: bool = False) -> pd.DataFrame:
+    def frame(self, so_far: bool = False, categories: bool = False) -> pd.DataFrame:
         """All results as one tidy table, sorted, with a column for each detail of the settings and one for the scale.
 
         Runs of settings that the experiment no longer has are kept in the folder and left out here.
 
         Args:
             so_far: whether unfinished runs count too, with the tasks they have finished.
+            categories: whether columns of texts are categories, which are made and searched several times faster.
 
         Raises:
             StoreError: parts are damaged; they are named.
@@ -313,9 +314,7 @@ class Results(ResultsFolder):
         wanted = Rows.join(rows).without_runs(self.other_runs())
         if not len(wanted.value):
             return pd.DataFrame(columns=pd.Index(COLUMNS))
-        frame = wanted.sorted().frame()
-        frame["scale"] = self.about["scale"]
-        return frame
+        return wanted.sorted().frame({"scale": self.about["scale"]}, categories)
 
     def _read_rows(self) -> Rows | None:
         """The rows of all parts; those that the index has, and that have not changed since, are not read again."""
@@ -334,6 +333,7 @@ class Results(ResultsFolder):
         new, damaged = self.check_parts(read=read, stacks=[stack for stack in files if stack not in old])
         if damaged:
             raise self.refuse(damaged)
+        self._recall_records(files)
         pieces = [*([known] if known is not None else []), *new]
         if not pieces:
             return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from neoteny.suite.store.index import FOLDER, FORMAT, Signature, read_sealed, save_sealed
+from neoteny.suite.store.index import FOLDER, FORMAT, Signatures, read_sealed, save_sealed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,9 +25,6 @@ FILE = "rows.arrow"
 TEXTS = ("run_id", "method", "setting", "hyperparameters")
 _NUMBERS = ("run", "metric", "task", "value")
 _KEY = b"rows"
-
-Signatures = Mapping[str, tuple[Signature, Signature]]
-"""Of the files of each part."""
 
 
 class Owner(NamedTuple):
@@ -84,6 +81,8 @@ class Rows:
     @classmethod
     def join(cls, pieces: Sequence[Self]) -> Self:
         """The rows of several, one after the other."""
+        if len(pieces) == 1:
+            return pieces[0]
         metrics = list(dict.fromkeys(name for piece in pieces for name in piece.metrics))
         parts, owners, run, metric = [], [], [], []
         for piece in pieces:
@@ -142,16 +141,22 @@ class Rows:
         numbers = (getattr(self, name)[order] for name in _NUMBERS)
         return type(self)(self.parts, self.owners, self.metrics, *numbers)
 
-    def frame(self) -> pd.DataFrame:
-        """The tidy table, with a column for each detail of the settings."""
+    def frame(self, more: Mapping[str, str], categories: bool = False) -> pd.DataFrame:
+        """The tidy table, with a column for each detail of the settings.
+
+        Args:
+            more: columns in which all rows have the same text.
+            categories: whether columns of texts are categories.
+        """
         import pandas as pd
 
+        spread = _spread_categories if categories else _spread
         columns: dict[str, Any] = {}
         for name in TEXTS:
-            columns[name] = _spread_texts([getattr(owner, name) for owner in self.owners], self.run)
+            columns[name] = spread(*_number([getattr(owner, name) for owner in self.owners], self.run))
         columns["seed"] = np.array([owner.seed for owner in self.owners], np.int64)[self.run]
         columns["task"] = self.task
-        columns["metric"] = _spread_texts(list(self.metrics), self.metric)
+        columns["metric"] = spread(*_number(list(self.metrics), self.metric))
         columns["value"] = self.value
         ordered = sorted(self.owners, key=lambda owner: (owner.method, owner.setting, owner.seed))
         texts = list(dict.fromkeys(owner.hyperparameters for owner in ordered))
@@ -160,17 +165,35 @@ class Rows:
         place = np.array([code[owner.hyperparameters] for owner in self.owners], np.int64)[self.run]
         for name in dict.fromkeys(key for text in texts for key in details[text]):
             few = pd.Series(texts).astype(str).map({text: detail.get(name) for text, detail in details.items()})
-            columns[name] = few.take(place).array
-        return pd.DataFrame(columns)
+            are_texts = isinstance(few.dtype, pd.StringDtype)
+            columns[name] = (spread if are_texts else _spread)(few, place)
+        for name, text in more.items():
+            columns[name] = spread(*_number([text], np.zeros(len(self.run), np.int64)))
+        return pd.DataFrame(columns, copy=not categories)  # the package's own experiments change nothing in it
 
 
-def _spread_texts(words: list[str], codes: np.ndarray) -> Any:
+def _number(words: list[str], codes: np.ndarray) -> tuple[pd.Series, np.ndarray]:
+    """Each of some words once, and for each code the number of its word."""
     import pandas as pd
 
     known = list(dict.fromkeys(words))
     place = {word: number for number, word in enumerate(known)}
-    few = pd.Series(known, dtype=object).astype(str)
-    return few.take(np.array([place[word] for word in words], np.int64)[codes]).array
+    return pd.Series(known, dtype=object).astype(str), np.array([place[word] for word in words], np.int64)[codes]
+
+
+def _spread(few: pd.Series, place: np.ndarray) -> Any:
+    """A column that has one of few values in each row."""
+    return few.take(place).array
+
+
+def _spread_categories(few: pd.Series, place: np.ndarray) -> Any:
+    """The same as categories, sorted, of the values that some row has."""
+    import pandas as pd
+
+    there = np.zeros(len(few), bool)
+    there[place] = True
+    codes, known = pd.factorize(few.where(there), sort=True)
+    return pd.Categorical.from_codes(codes[place], pd.Index(known))
 
 
 def _rank(values: Sequence[Any]) -> np.ndarray:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as parquet
 import pytest
@@ -24,6 +25,8 @@ from neoteny.suite.store import index
 from neoteny.suite.store.errors import StoreError
 from neoteny.suite.store.folder import ResultsFolder
 from neoteny.suite.store.results import Results
+from neoteny.suite.store.rows import Owner, Rows
+from neoteny.suite.store.tables import take_first_tasks
 from neoteny.suite.sweep import Setting, Sweep, network
 from support.drawn_results import Drawn, write_drawn
 
@@ -129,6 +132,60 @@ def test_the_table_is_that_of_all_parts_put_together_and_sorted(tmp_path: Path) 
         expected[name] = details.map(lambda detail, name=name: detail[name])
     expected["scale"] = "smoke"
     pd.testing.assert_frame_equal(results.frame(), expected)
+
+
+def as_categories(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table with categories in place of texts, by pandas alone."""
+    texts = [name for name in frame.columns if isinstance(frame[name].dtype, pd.StringDtype)]
+    return frame.astype(dict.fromkeys(texts, "category"))
+
+
+def test_categories_are_those_that_pandas_makes_of_the_texts(tmp_path: Path) -> None:
+    results = make(tmp_path / "out")
+    frame, expected = results.frame(categories=True), as_categories(results.frame())
+    assert isinstance(frame["kind"].dtype, pd.CategoricalDtype)
+    pd.testing.assert_frame_equal(frame, expected)
+    first = take_first_tasks(frame, 3, 1)
+    assert len(first) < len(frame)
+    pd.testing.assert_frame_equal(
+        first, as_categories(take_first_tasks(results.frame(), 3, 1)), check_categorical=False
+    )
+
+
+def test_categories_leave_out_what_no_row_has_and_know_missing_details() -> None:
+    owners = [
+        Owner(0, f"{n:x}", "SGD", label, json.dumps(details), n)
+        for n, (label, details) in enumerate([("b", {"kind": "z"}), ("a", {"size": 1}), ("c", {"kind": "y"})])
+    ]
+    rows = Rows(("0",), tuple(owners), ("error", "unused"), *(np.array(x) for x in ([1, 0, 0], [0, 0, 0], [0, 0, 1])),
+                np.array([1.0, 2.0, 3.0]))  # fmt: skip
+    frame = rows.frame({"scale": "smoke"}, categories=True)
+    pd.testing.assert_frame_equal(frame, as_categories(rows.frame({"scale": "smoke"})))
+    assert list(frame["setting"].cat.categories) == ["a", "b"]
+    assert list(frame["metric"].cat.categories) == ["error"]
+    assert list(frame["kind"].isna()) == [True, False, False]
+
+
+def test_a_part_counts_where_both_of_its_files_are_there(tmp_path: Path) -> None:
+    """Against a look at each file by its path; links to nowhere, hidden and unfinished files are among them."""
+    for name in ("ab.json", "ab.parquet", "cd.json", "ef.parquet", ".0.json", ".0.parquet", "x.json", "x.parquet"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "0a.json").write_text("")
+    (tmp_path / "0a.parquet").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "12.b.json").write_text("1")
+    (tmp_path / "12.b.parquet").write_text("22")
+    stacks = ("ab", "12.b")
+    expected = {
+        stack: tuple(index.sign((tmp_path / f"{stack}{ending}").stat()) for ending in (".parquet", ".json"))
+        for stack in sorted(stacks)
+    }
+    found = index.list_pairs(tmp_path, ".parquet", ".json")
+    assert found == expected
+    assert list(found) == list(expected)
+    assert index.list_paired_names(tmp_path, ".parquet", ".json") == {*stacks, "0a"}  # links are not followed here
+    assert index.list_files(tmp_path, ".json", {"ab", "cd"}).keys() == {"ab", "cd"}
+    assert index.list_pairs(tmp_path / "none", ".parquet", ".json") == {}
+    assert index.list_paired_names(tmp_path / "none", ".parquet", ".json") == set()
 
 
 @pytest.mark.parametrize("so_far", [False, True])

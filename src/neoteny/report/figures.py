@@ -28,7 +28,7 @@ MOST_COLUMNS = 3
 _LONGEST = 2000
 """Signs of one text; no figure has room for more."""
 _DASHES = {"solid": "-", "dash": (0, (5, 2.4)), "dot": (0, (1.1, 1.8)), "dashdot": (0, (5, 2, 1, 2))}
-_OPTIONS = {
+_OPTIONS: dict[Any, Any] = {
     "svg.hashsalt": "neoteny",  # makes the names inside an SVG the same each time
     "svg.fonttype": "path",
     "figure.autolayout": False,

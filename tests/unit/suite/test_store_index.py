@@ -157,8 +157,8 @@ def test_categories_leave_out_what_no_row_has_and_know_missing_details() -> None
         Owner(0, f"{n:x}", "SGD", label, json.dumps(details), n)
         for n, (label, details) in enumerate([("b", {"kind": "z"}), ("a", {"size": 1}), ("c", {"kind": "y"})])
     ]
-    rows = Rows(("0",), tuple(owners), ("error", "unused"), *(np.array(x) for x in ([1, 0, 0], [0, 0, 0], [0, 0, 1])),
-                np.array([1.0, 2.0, 3.0]))  # fmt: skip
+    owner, metric, task = (np.array(x) for x in ([1, 0, 0], [0, 0, 0], [0, 0, 1]))
+    rows = Rows(("0",), tuple(owners), ("error", "unused"), owner, metric, task, np.array([1.0, 2.0, 3.0]))
     frame = rows.frame({"scale": "smoke"}, categories=True)
     pd.testing.assert_frame_equal(frame, as_categories(rows.frame({"scale": "smoke"})))
     assert list(frame["setting"].cat.categories) == ["a", "b"]

@@ -1,7 +1,8 @@
 """What continual backpropagation costs on a GPU: a whole training step with `attach` over the same step without.
 
 Both sides train in alternating blocks in one run, with units being replaced; the ratio is between the medians of the
-block means. Also: host and device time of one tick, its launches, and what `attach` adds to the peak of memory.
+block means. Also: host and device time of one tick, its launches, what `attach` adds to the peak of memory, and the
+same comparison where both sides' whole update is captured in a CUDA graph.
 
     python benchmarks/attach_gpu.py [--quick] [--only GPT]
 """
@@ -106,7 +107,7 @@ class Case:
     build: Callable[[], nn.Module]
     inputs: Callable[[], Tensor]
     classes: int
-    optimizer: Callable[[Any], Optimizer]
+    optimizer: Callable[..., Optimizer]
     autocast: bool
     updates: int
     bar: float
@@ -125,16 +126,16 @@ def _rows(count: int) -> Callable[[], Tensor]:
     return lambda: torch.randn(count, 784, device="cuda")
 
 
-def _sgd(parameters: Any) -> Optimizer:
-    return torch.optim.SGD(parameters, 1e-3)
+def _sgd(parameters: Any, **options: Any) -> Optimizer:
+    return torch.optim.SGD(parameters, 1e-3, **options)
 
 
-def _adam(parameters: Any) -> Optimizer:
-    return torch.optim.Adam(parameters, 1e-4)
+def _adam(parameters: Any, **options: Any) -> Optimizer:
+    return torch.optim.Adam(parameters, 1e-4, **options)
 
 
-def _ours(parameters: Any) -> Optimizer:
-    return neoteny.optim.Adam(parameters, 1e-4)
+def _ours(parameters: Any, **options: Any) -> Optimizer:
+    return neoteny.optim.Adam(parameters, 1e-4, **options)
 
 
 NARROW, WIDE, BATCH = mlp(784, 100, 100, 100, 10), mlp(784, 2000, 2000, 2000, 10), mlp(784, 512, 512, 512, 10)
@@ -151,11 +152,12 @@ CASES = [
 class Side:
     """A training loop with or without continual backpropagation."""
 
-    def __init__(self, case: Case, plastic: bool) -> None:
+    def __init__(self, case: Case, plastic: bool, captured: bool = False) -> None:
         torch.manual_seed(0)
         self.case = case
         self.model = case.build().cuda()
-        self.optimizer = case.optimizer(self.model.parameters())
+        options = {"capturable": True} if captured and case.optimizer is not _sgd else {}
+        self.optimizer = case.optimizer(self.model.parameters(), **options)
         self.inputs = [case.inputs() for _ in range(4)]
         shape = self.inputs[0].shape[: 2 if self.inputs[0].dtype == torch.int64 else 1]
         self.targets = torch.randint(0, case.classes, shape, device="cuda").flatten()
@@ -163,10 +165,32 @@ class Side:
         if plastic:
             method = neoteny.ContinualBackprop(1e-4, maturity_threshold=20)
             example = self.inputs[0][:1, :8] if self.inputs[0].dtype == torch.int64 else self.inputs[0][:2]
-            self.plastic = neoteny.attach(self.model, self.optimizer, method, example=example, seed=0)
+            attach = neoteny.attach
+            self.plastic = attach(self.model, self.optimizer, method, example=example, seed=0, capturable=captured)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if captured:
+            self._capture()
+
+    def _capture(self) -> None:
+        """Record an update on the first batch; the others are copied over it."""
+        self.inputs = [self.inputs[0].clone(), *self.inputs[1:]]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.update(0)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.update(0)
+        self.graph = graph
 
     def update(self, number: int, tick: bool = True) -> None:
         """One update."""
+        if self.graph is not None:
+            self.inputs[0].copy_(self.inputs[1 + number % 3])
+            self.graph.replay()
+            return
         with torch.autocast("cuda", torch.bfloat16, enabled=self.case.autocast):
             outputs = self.model(self.inputs[number % 4])
             loss = nn.functional.cross_entropy(outputs.flatten(0, -2), self.targets)
@@ -184,6 +208,28 @@ class Side:
             self.update(number)
         torch.cuda.synchronize()
         return (time.perf_counter() - start) / updates
+
+
+def compare(case: Case, blocks: int, captured: bool = False) -> tuple[dict[str, Side], float, float]:
+    """Both sides after training in alternating blocks, and the milliseconds of an update of each."""
+    sides = {name: Side(case, name == "with", captured) for name in ("plain", "with")}
+    times: dict[str, list[float]] = {"plain": [], "with": []}
+    for side in sides.values():
+        side.run(max(30, case.updates // 2))
+    for block in range(blocks):
+        for name in ("plain", "with") if block % 2 else ("with", "plain"):
+            times[name].append(sides[name].run(case.updates))
+    plain, ours = (1e3 * statistics.median(times[name]) for name in ("plain", "with"))
+    return sides, plain, ours
+
+
+def replayed(case: Case, blocks: int) -> list[str]:
+    """A row of the table of captured updates."""
+    sides, plain, ours = compare(case, blocks, captured=True)
+    plastic = sides["with"].plastic
+    assert plastic is not None
+    added = f"{1e3 * (ours - plain):.0f}"
+    return [case.name, f"{plain:.3f}", f"{ours:.3f}", f"{ours / plain:.3f}", added, str(sum(plastic.replaced.values()))]
 
 
 def tick_cost(side: Side, ticks: int) -> tuple[float, float, float]:
@@ -250,16 +296,9 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("attach_gpu needs a CUDA device.")
-    rows, memory = [], []
+    rows, memory, captured = [], [], []
     for case in [case for case in CASES if options.only in case.name]:
-        sides = {name: Side(case, name == "with") for name in ("plain", "with")}
-        times: dict[str, list[float]] = {"plain": [], "with": []}
-        for side in sides.values():
-            side.run(max(30, case.updates // 2))
-        for block in range(5 if options.quick else 11):
-            for name in ("plain", "with") if block % 2 else ("with", "plain"):
-                times[name].append(sides[name].run(case.updates))
-        plain, ours = (1e3 * statistics.median(times[name]) for name in ("plain", "with"))
+        sides, plain, ours = compare(case, 5 if options.quick else 11)
         plastic = sides["with"].plastic
         assert plastic is not None
         host, device, launches = tick_cost(sides["with"], 20)
@@ -271,12 +310,16 @@ def main() -> None:
         print(rows[-1], flush=True)
         if case.autocast:
             memory.append([case.name, *(peak(case, plastic) for plastic in (False, True))])
-        del sides
+        del sides, plastic
+        captured.append(replayed(case, 5 if options.quick else 11))
     head = ["model", "plain ms", "with ms", "ratio", "bar / stretch", "", "tick: host ms", "device ms", "launches"]
     print(render([*head, "replaced", "path"], rows))
     print()
     added = [[name, f"{plain:.0f}", f"{ours:.0f}", f"{ours - plain:.0f}"] for name, plain, ours in memory]
     print(render(["model", "peak MiB, plain", "with", "added"], added))
+    print()
+    head = ["update captured in a CUDA graph", "plain ms", "with ms", "ratio", "added us", "replaced"]
+    print(render(head, captured))
     if "Adam" in options.only or not options.only:
         adam_itself(3 if options.quick else 9)
 

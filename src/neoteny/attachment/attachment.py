@@ -20,12 +20,14 @@ from neoteny.attachment.checks import (
     check_accumulation,
     check_arguments,
     check_optimizers,
+    check_owner,
     owned_groups,
     owned_layers,
     prepare_state,
 )
+from neoteny.attachment.compiling import check_capturable, refuse_called, refuse_capture, run_eagerly
 from neoteny.attachment.copied import Copied
-from neoteny.attachment.hooks import Recorder, StepWatch, refuse_called
+from neoteny.attachment.hooks import Recorder, StepWatch
 from neoteny.attachment.module_view import ModuleView
 from neoteny.attachment.refresh import follow, with_added
 from neoteny.attachment.registry import ATTACHED, overlapping
@@ -67,6 +69,7 @@ def attach(
     accumulate: Literal["inputs", "sums"] = "inputs",
     ranks: Literal["all", "first"] = "all",
     process_group: Any = None,
+    capturable: bool = False,
 ) -> Attachment:
     """Add methods to a module and its optimizer.
 
@@ -96,14 +99,16 @@ def attach(
             next pass begins, so that gradient accumulation needs no more memory; for `ContinualBackprop` alone.
         ranks: under DistributedDataParallel, whose batches count: those of all ranks, or the first rank's.
         process_group: of ranks that train replicas of the model without DistributedDataParallel.
+        capturable: count on the CUDA device when units are due, so that a whole update, `plastic.step()` included, can
+            be captured in a CUDA graph.
 
     Returns:
         The attachment; print it to see groups, utilities and counts.
 
     Example:
+        >>> from neoteny.methods import ContinualBackprop
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        >>> from neoteny.methods import ContinualBackprop
         >>> plastic = attach(model, optimizer, ContinualBackprop(1e-3), example=torch.zeros(1, 4))
         >>> plastic.replaced
         {'0': 0}
@@ -111,21 +116,13 @@ def attach(
     check_arguments(model, methods, seed)
     check_accumulation(accumulate, methods)
     check_ranks(ranks, process_group)
+    check_capturable(capturable, model, methods, accumulate, process_group)
     optimizers = check_optimizers(optimizer)
     inner = unwrap(model)
     refuse_called(model)
     state_of = OptimizerState(*optimizers)
     earlier = overlapping(inner, state_of)
-    if any(set(each.optimizers) & set(optimizers) for each in earlier):
-        raise ValueError(
-            "The model is already attached with this optimizer, and both attachments would act at every update. Pass "
-            "all methods in one attach(...), or take the earlier off first: plastic.detach() or neoteny.detach(model)."
-        )
-    if not any(state_of.owns(parameter) for parameter in inner.parameters()):
-        raise ValueError(
-            f"The optimizer owns none of the model's parameters: build it as {type(optimizers[0]).__name__}"
-            "(model.parameters(), ...) from the very model that is attached."
-        )
+    check_owner(inner, state_of, earlier)
     traced: Wiring | None = None
     live: list[LiveGroup] = []
     laws: Laws = {}
@@ -143,6 +140,7 @@ def attach(
         seed = int(torch.randint(0, 2**63 - 1, ()))
     view = ModuleView(inner, state_of, live, seed, init, laws)
     view.example, view.totals = example, {} if accumulate == "sums" else None
+    view.capturable = capturable
     retrace = functools.partial(find_again, inner, groups, leave_out, norm, heads)
     replica = (model, ranks, process_group)
     made = Attachment(inner, optimizers, methods, view, traced, retrace, auto=auto, trained=trained, replica=replica)
@@ -212,6 +210,7 @@ class Attachment(Replica):
         """Tell the methods that ask for it the training loss, before `optimizer.step()`."""
         self.view.loss = loss.detach()
 
+    @run_eagerly
     def step(self) -> None:
         """Let every method act, after `optimizer.step()`.
 
@@ -234,6 +233,7 @@ class Attachment(Replica):
             self._announce(0)
             self._forget()
 
+    @run_eagerly
     def task_boundary(self, data: Iterable[tuple[Any, Any]] | None = None, loss: Loss | None = None) -> None:
         """Tell the methods that ask for it that a new task begins.
 
@@ -304,10 +304,9 @@ class Attachment(Replica):
         """Remove every hook; the model and its optimizer go on as they are."""
         if not self._attached:
             return
-        self._recorder.remove()
-        self._watch.remove()
-        if self._counting is not None:
-            self._counting.remove()
+        for hooks in (self._recorder, self._watch, self._counting):
+            if hooks is not None:
+                hooks.remove()
         ATTACHED[self._model].discard(self)
         self._attached = False
 
@@ -374,6 +373,7 @@ class Attachment(Replica):
         self._recorder.folded()
 
     def _before_update(self, *, joined: bool = False) -> None:  # bound to this object, so that the hooks keep it alive
+        refuse_capture(self.view, self.methods)
         self._meet(joined)
         self._had_gradients = any(parameter.grad is not None for parameter in self._model.parameters())
         if self.view.ranks is None:  # a group may have run on other ranks
@@ -384,8 +384,8 @@ class Attachment(Replica):
         acts = self._recorder.has_inputs() or self._had_gradients  # else: another model's parameters were updated
         if not joined:
             self._announce(int(acts))
-            if not acts:
-                return
+        if not joined and not acts:
+            return
         if self.view.changed():
             self.refresh()  # this update was not seen by the new modules' hooks
         else:

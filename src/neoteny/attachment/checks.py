@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from torch import nn
@@ -66,6 +66,20 @@ def check_accumulation(accumulate: str, methods: tuple[Method, ...]) -> None:
                 f"accumulate='sums' is not for {kind.__name__}, which reads the inputs of layers themselves: leave "
                 "accumulate out."
             )
+
+
+def check_owner(inner: nn.Module, state: OptimizerState, earlier: Collection[Any]) -> None:
+    """Refuse an optimizer that is attached already, or that is another model's."""
+    if any(set(each.optimizers) & set(state.optimizers) for each in earlier):
+        raise ValueError(
+            "The model is already attached with this optimizer, and both attachments would act at every update. Pass "
+            "all methods in one attach(...), or take the earlier off first: plastic.detach() or neoteny.detach(model)."
+        )
+    if not any(state.owns(parameter) for parameter in inner.parameters()):
+        raise ValueError(
+            f"The optimizer owns none of the model's parameters: build it as {type(state.optimizers[0]).__name__}"
+            "(model.parameters(), ...) from the very model that is attached."
+        )
 
 
 def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import CodeType
 from typing import Any
 
 import torch
@@ -15,63 +12,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neoteny.attachment.attention import AttentionHook, is_inside_attention
+from neoteny.attachment.compiling import run_eagerly
 from neoteny.attachment.reading import CallHook, InputHook, NetworkHook, PassHook, ReadingHook
 from neoteny.attachment.sequences import SequenceHook, sources_by_module
 from neoteny.text import compact
 from neoteny.units.calls import Call
-
-
-def refuse_called(model: nn.Module) -> None:
-    """Refuse a model some of whose modules were compiled and called: that code would not call hooks added now.
-
-    Compiled code is shared between modules of the same structure, so that of another instance counts too.
-
-    Raises:
-        ValueError: with the line to change.
-    """
-    codes = _compiled_codes()
-    if not codes:
-        return
-    for wrapper in (*model.modules(), *_wrappers_of(model)):
-        entry = wrapper._compiled_call_impl or (
-            wrapper.__dict__["forward"] if "_orig_mod" in wrapper._modules else None
-        )
-        if entry is None:
-            continue
-        called = [getattr(entry, "_torchdynamo_orig_callable", None), *(each.forward for each in wrapper.modules())]
-        if any(getattr(function, "__code__", None) in codes for function in called):
-            inside = set(wrapper.modules())
-            name = next((name for name, module in model.named_modules() if module in inside), "")
-            what = f"The compiled module {name!r}" if name else "The compiled model"
-            raise ValueError(
-                f"{what} (or another of the same code) was called before attach, and compiled code ignores hooks that "
-                "are added later. Call neoteny.attach(...) before the first call, or put torch.compiler.reset() on the "
-                "line before attach."
-            )
-
-
-def _compiled_codes() -> set[CodeType]:
-    """The functions of which torch.compile holds compiled code; none where that cannot be told: the first tick will."""
-    if "torch._dynamo" not in sys.modules:
-        return set()
-    try:
-        from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
-        from torch._dynamo.convert_frame import input_codes
-
-        seen = [reference() for reference in input_codes.seen]
-    except (ImportError, AttributeError, TypeError):
-        return set()
-    return {code for code in seen if code is not None and _debug_get_cache_entry_list(code)}
-
-
-def _wrappers_of(model: nn.Module) -> list[nn.Module]:
-    """What torch.compile returned for modules of this model, and is still in use."""
-    from torch._dynamo.eval_frame import OptimizedModule
-
-    known = {id(module) for module in model.modules()}
-    found = [each for each in gc.get_objects() if issubclass(type(each), OptimizedModule)]
-    return [each for each in found if id(each._modules.get("_orig_mod")) in known]
-
 
 PATIENCE = 100
 """Updates without a tick before a user is warned that one seems to be forgotten."""
@@ -298,6 +243,7 @@ class StepWatch:
         for handle in (*self._handles, *self._ears):
             handle.remove()
 
+    @run_eagerly
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         if self._waiting < self._count:  # another optimizer has begun this update
             return None
@@ -315,6 +261,7 @@ class StepWatch:
             return (args[0], with_terms, *args[2:]), kwargs
         return args, {**kwargs, "closure": with_terms}
 
+    @run_eagerly
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)  # a fused optimizer skips by itself
         if found_inf is not None and bool(found_inf):

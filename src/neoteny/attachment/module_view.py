@@ -180,6 +180,7 @@ class ModuleView(View):
         old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         self.groups = groups
         self._magnitudes = self._gradient_magnitudes = self._shared_inputs = None
+        self.retired += self.fused.values() if self.capturable else ()
         self.fused.clear()
         self._look()
         new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
@@ -287,6 +288,10 @@ class ModuleView(View):
     def optimizer_clock(self, name: str) -> int:
         """The number of updates that the torch optimizer counts of a parameter."""
         return self.optimizer_state.clock(self.tensor(name))
+
+    def optimizer_counter(self, name: str) -> Tensor | None:
+        """Where the torch optimizer counts the updates of a parameter."""
+        return self.optimizer_state.counter(self.tensor(name))
 
     def places(self, name: str) -> list[tuple[dict[Any, Any], Any, Any]]:
         """Where a parameter or buffer and its optimizer state are looked up; see `View.places`."""

@@ -24,7 +24,7 @@ from neoteny.methods.method import Method, State, check_choice, check_flag, chec
 from neoteny.methods.state import copy_nested
 from neoteny.text import render
 from neoteny.units import statistics as units
-from neoteny.units.device_tick import Settings, fused_reset, fused_tick
+from neoteny.units.device_tick import Settings, fused_reset, fused_tick, tick_on_device
 from neoteny.units.fused_tick import measure_compiled
 from neoteny.units.gradients import gradient_modules, replacement_cost
 from neoteny.units.magnitudes import Magnitudes
@@ -144,6 +144,9 @@ class ContinualBackprop(Method):
 
     def step(self, view: View, state: State) -> None:
         """Measure every group, then reset the units that are due, in forward order."""
+        if view.capturable:
+            tick_on_device(view, state, self._settings())
+            return
         self.replace(view, state, self.measure(view, state))
 
     def measure(self, view: View, state: State) -> list[LiveGroup]:
@@ -210,10 +213,12 @@ class ContinualBackprop(Method):
     def counts(self, view: View, state: State) -> dict[str, Tensor]:
         """Units replaced so far."""
         runs = view.runs or ()
+        _refresh(state)
         return {name: torch.from_numpy(each["replaced"].copy()).reshape(runs) for name, each in state.items()}
 
     def describe(self, view: View, state: State) -> str:
         """Counts, ages and utilities of every group."""
+        _refresh(state)
         rows: list[list[str]] = []
         for group in view.groups:
             statistics = state[group.name]
@@ -235,6 +240,7 @@ class ContinualBackprop(Method):
 
     def export(self, state: State) -> State:
         """Statistics, schedules and counts as tensors and numbers."""
+        _refresh(state)
         saved: State = {}
         for name, statistics in state.items():
             saved[name] = {key: value for key, value in statistics.items() if key not in _HOST_SIDE}
@@ -251,6 +257,8 @@ class ContinualBackprop(Method):
             schedule = values["schedule"]
             self._recount(statistics, schedule["step"], schedule["accumulator"])
             statistics["replaced"] = np.asarray(values["replaced"], dtype=np.int64)
+        for home in _homes(state):
+            home.push()
 
     def kernel_terms(self) -> KernelTerms | str:
         """The replacement of units."""
@@ -338,3 +346,14 @@ class ContinualBackprop(Method):
         ranks = torch.from_numpy(np.concatenate([np.arange(count) for count in counts]))
         ranks = ranks.to(order.device, non_blocking=True)
         return ChosenUnits((runs,), order[runs, ranks])
+
+
+def _homes(state: State) -> list[Any]:
+    """Where the schedules of these groups are counted on a device; none where the host counts them."""
+    found = [statistics["schedule"].device for statistics in state.values()]
+    return list({id(each): each for each in found if each is not None}.values())
+
+
+def _refresh(state: State) -> None:
+    for home in _homes(state):
+        home.pull()

@@ -28,7 +28,8 @@ class DeviceAdam:
 
     Args:
         parameters: those that have a gradient and `serves` accepts.
-        states: of each, "step" (0-dim, on the host), "exp_avg", "exp_avg_sq" and, once something was reset, "resets".
+        states: of each, "step" (0-dim, on the host or on the device), "exp_avg", "exp_avg_sq" and, once something was
+            reset, "resets".
     """
 
     def __init__(self, parameters: Sequence[Tensor], states: Sequence[dict[str, Any]]) -> None:
@@ -36,15 +37,24 @@ class DeviceAdam:
         self._moments = [state[key] for state in states for key in ("exp_avg", "exp_avg_sq", "step")]
         self._resets = [len(state.get("resets", ())) for state in states]
         self._steps = [state["step"] for state in states]
+        self._clock = self._steps[0] if self._steps[0].is_cuda else None
+        """Where updates are counted on the device, whose host then never learns the number."""
+        self.captured = False
+        """Whether a CUDA graph of a user's reads the tables."""
         self._strides = [parameter.stride() for parameter in parameters]
         self._count = int(self._steps[0])
         self._device = parameters[0].device
         self._places = [parameter.data_ptr() for parameter in parameters]
         self._known: dict[tuple[int, ...], Tensor] = {}
         self._addresses: tuple[int, ...] = ()
+        self._aligned = False
         self._kinds: list[torch.dtype] = []
         self._rows, self._chunks = self._tables()
         self._gradients = torch.zeros(len(parameters), dtype=torch.int64, device=self._device)
+        if self._clock is not None:
+            from neoteny.units.device.memory import compile_recording
+
+            compile_recording(self._gradients.unsqueeze(1))
 
     def holds(self, parameters: Sequence[Tensor], states: Sequence[dict[str, Any]]) -> bool:
         """Whether these parameters, their moments and their counts are those that the tables name."""
@@ -55,13 +65,13 @@ class DeviceAdam:
             not any(map(is_not, moments, self._moments))
             and [len(state.get("resets", ())) for state in states] == self._resets
             and [parameter.data_ptr() for parameter in parameters] == self._places
-            and int(self._steps[0]) == self._count
+            and (self._clock is not None or int(self._steps[0]) == self._count)
         )
 
     def update(
         self,
         gradients: Sequence[Tensor],
-        step_size: float,
+        step_size: float | Tensor,
         betas: tuple[float, float],
         eps: float,
         weight_decay: float,
@@ -72,19 +82,19 @@ class DeviceAdam:
 
         if [gradient.stride() for gradient in gradients] != self._strides:
             return False
-        self._use(gradients)
+        table, aligned = self._captured(gradients) if torch.cuda.is_current_stream_capturing() else self._use(gradients)
         torch._foreach_add_(self._steps, 1)  # pyright: ignore[reportPrivateImportUsage]
         self._count += 1
         powers = [_powers(beta, self._device) for beta in betas]
         adam[(len(self._chunks),)](
             self._chunks,
             self._rows,
-            self._gradients,
+            table,
             powers[0],
             powers[1],
             len(powers[0]) - 1,
             len(powers[1]) - 1,
-            self._count,
+            self._count if self._clock is None else self._clock,
             step_size,
             1.0 - betas[0],
             betas[1],
@@ -92,7 +102,9 @@ class DeviceAdam:
             eps,
             weight_decay,
             decoupled,
-            self._aligned,
+            aligned,
+            self._clock is not None,
+            isinstance(step_size, Tensor),
             _BLOCK,
             num_warps=8,
         )
@@ -118,15 +130,33 @@ class DeviceAdam:
         self._whole = all(address % 16 == 0 for row in rows for address in row[:3])
         return torch.tensor(rows).to(self._device), torch.cat(chunks).to(self._device)
 
-    def _use(self, gradients: Sequence[Tensor]) -> None:
-        """Take the gradients that lie at these addresses; a training loop soon uses the same few again."""
+    def _captured(self, gradients: Sequence[Tensor]) -> tuple[Tensor, bool]:
+        """A table of gradients that belongs to the graph being captured, and whether all addresses are aligned."""
+        if [gradient.dtype for gradient in gradients] != self._kinds:
+            raise RuntimeError(
+                "neoteny.optim.Adam: the gradients have other types than in the updates before the capture. Make an "
+                "update with the same types first."
+            )
+        from neoteny.units.device.memory import record_addresses
+
+        addresses = tuple(gradient.data_ptr() for gradient in gradients)
+        table = record_addresses(self._gradients.unsqueeze(1), addresses)
+        self.captured = True
+        return table, self._whole and not any(address % 16 for address in addresses)
+
+    def _use(self, gradients: Sequence[Tensor]) -> tuple[Tensor, bool]:
+        """Take the gradients that lie at these addresses; a training loop soon uses the same few again.
+
+        Returns:
+            The table of addresses, and whether all addresses are multiples of 16.
+        """
         kinds = [gradient.dtype for gradient in gradients]
         if kinds != self._kinds:
             self._rows[:, 4] = torch.tensor([KINDS[kind] for kind in kinds]).to(self._device)
             self._kinds = kinds
         addresses = tuple(gradient.data_ptr() for gradient in gradients)
         if addresses == self._addresses:
-            return
+            return self._gradients, self._aligned
         self._aligned = self._whole and not any(address % 16 for address in addresses)
         known = self._known.get(addresses)
         if known is None:
@@ -136,6 +166,7 @@ class DeviceAdam:
             self._known[addresses] = known
         self._gradients.copy_(known)
         self._addresses = addresses
+        return self._gradients, self._aligned
 
 
 def serves(parameter: Tensor, state: Mapping[str, Any], betas: tuple[float, float]) -> bool:

@@ -23,6 +23,8 @@ def adam(
     weight_decay,
     DECOUPLED: tl.constexpr,
     ALIGNED: tl.constexpr,
+    COUNTED_ON_DEVICE: tl.constexpr,
+    SIZE_ON_DEVICE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """One chunk of one parameter per program."""
@@ -36,6 +38,10 @@ def adam(
     g = load_any(tl.load(gradients + number), k, tl.load(row + 4), mask, ALIGNED)
     m = load_any(tl.load(row + 1), k, kind, mask, ALIGNED)
     v = load_any(tl.load(row + 2), k, kind, mask, ALIGNED)
+    if SIZE_ON_DEVICE:
+        step_size = tl.load(step_size).to(tl.float32)
+    if COUNTED_ON_DEVICE:
+        step = tl.load(step)
     if DECOUPLED:
         p = p * (1.0 - step_size * weight_decay)
     else:

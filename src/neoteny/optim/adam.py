@@ -27,6 +27,8 @@ class Adam(Optimizer):
         betas: decay rates of both moments.
         eps: added to the root of the second moment.
         weight_decay: L2 term added to the gradient.
+        capturable: count updates on the CUDA device, so that a CUDA graph can hold an update. A step size that is to
+            change between replays is then given as a tensor on the device.
 
     Example:
         >>> layer = torch.nn.Linear(2, 1)
@@ -39,18 +41,27 @@ class Adam(Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        capturable: bool = False,
     ) -> None:
+        if isinstance(lr, Tensor) and not (capturable and lr.dim() == 0):
+            raise ValueError(
+                f"{type(self).__name__}: a step size that is a tensor needs capturable=True and no axes; got shape "
+                f"{tuple(lr.shape)}, capturable={capturable!r}."
+            )
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
             if not 0.0 <= value < math.inf:
                 raise ValueError(f"Adam: {name} must be a number >= 0; got {value!r}.")
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"Adam: betas must be two numbers in [0, 1); got {betas!r}.")
         self._device: dict[int, DeviceAdam] = {}
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})
+        self._retired: list[DeviceAdam] = []
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        # Not called "capturable": with that entry in a group, torch loads its step counts as float32.
+        super().__init__(params, {**defaults, "counts_on_device": bool(capturable)})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -61,7 +72,10 @@ class Adam(Optimizer):
                 loss = closure()
         for number, group in enumerate(self.param_groups):
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            for parameter in self._update_on_device(number, group, parameters):
+            left = self._update_on_device(number, group, parameters)
+            if left and left[0].is_cuda and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(self._why_not_captured(group))
+            for parameter in left:
                 self._update(group, parameter)
         return loss
 
@@ -71,7 +85,7 @@ class Adam(Optimizer):
         assert gradient is not None
         if gradient.is_sparse:
             raise TypeError("Adam: expected dense gradients, got a sparse one; use torch.optim.SparseAdam.")
-        state = self._state_of(parameter)
+        state = self._state_of(group, parameter)
         state["step"] += 1
         if self._decoupled and group["weight_decay"]:
             parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
@@ -83,7 +97,7 @@ class Adam(Optimizer):
             state["exp_avg"],
             state["exp_avg_sq"],
             ElementSteps(int(state["step"]), state.get("resets"), run_axes=0),
-            group["lr"],
+            float(group["lr"]),
             group["betas"],
             group["eps"],
         )
@@ -93,22 +107,43 @@ class Adam(Optimizer):
         if not parameters or not parameters[0].is_cuda:
             return parameters
         betas = tuple(group["betas"])
-        states = [self._state_of(parameter) for parameter in parameters]
+        states = [self._state_of(group, parameter) for parameter in parameters]
         made = self._device.get(number)
+        if torch.cuda.is_current_stream_capturing() and not group["counts_on_device"]:
+            return parameters
         if made is None or not made.holds(parameters, states):
-            if not all(serves(*each, betas) for each in zip(parameters, states, strict=True)):
+            if torch.cuda.is_current_stream_capturing() or not all(
+                serves(*each, betas) for each in zip(parameters, states, strict=True)
+            ):
                 return parameters
+            if made is not None and made.captured:
+                self._retired.append(made)  # a graph may still be replayed, and reads its tables
             made = self._device[number] = DeviceAdam(parameters, states)
-        options = (float(group["lr"]), betas, group["eps"], group["weight_decay"], self._decoupled)
+        size = group["lr"]
+        size = size if isinstance(size, Tensor) and size.is_cuda else float(size)
+        options = (size, betas, group["eps"], group["weight_decay"], self._decoupled)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if any(gradient.is_sparse for gradient in gradients):
             return parameters
         return [] if made.update(gradients, *options) else parameters
 
-    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
+    def _why_not_captured(self, group: dict[str, Any]) -> str:
+        name = type(self).__name__
+        if not group["counts_on_device"]:
+            return f"neoteny.optim.{name}: pass capturable=True to capture an update in a CUDA graph."
+        return (
+            f"neoteny.optim.{name}: an update is being captured in a CUDA graph before its tables were made, or for "
+            "parameters that the fused update does not serve (float64, other layouts, sparse gradients). Make three "
+            "whole updates first, plastic.step() included, then capture."
+        )
+
+    def _state_of(self, group: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
         state = self.state[parameter]
+        on_device = group["counts_on_device"] and parameter.is_cuda
+        if state and on_device and not state["step"].is_cuda:  # saved without
+            state["step"] = state["step"].to(parameter.device)
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.int64)
+            state["step"] = torch.zeros((), dtype=torch.int64, device=parameter.device if on_device else "cpu")
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         return state
@@ -116,7 +151,9 @@ class Adam(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickle or copy: tables on the device are made again."""
         super().__setstate__(state)
-        self._device = {}
+        self._device, self._retired = {}, []
+        for group in self.param_groups:
+            group.setdefault("counts_on_device", False)  # saved by an earlier version
 
     def element_state(self, parameter: Tensor, groups: int | None) -> tuple[list[Tensor], Tensor, int] | None:
         """What to write when rows (`groups` None) or columns of a parameter are reset; None before its first update.
@@ -143,6 +180,7 @@ class Adam(Optimizer):
         for state in self.state.values():
             state["step"].zero_()
             ElementSteps.restart({"resets": state.get("resets", {})})
+        self._device = {}
 
 
 class AdamW(Adam):
@@ -159,9 +197,10 @@ class AdamW(Adam):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        capturable: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, capturable)

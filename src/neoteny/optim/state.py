@@ -190,11 +190,16 @@ class OptimizerState:
 
     def clock(self, parameter: Tensor) -> int:
         """The number of updates of a parameter, of an optimizer that counts them for every element; else 0."""
+        counter = self.counter(parameter)
+        return 0 if counter is None else int(counter)
+
+    def counter(self, parameter: Tensor) -> Tensor | None:
+        """Where an optimizer that counts the updates of every element keeps their number for a parameter; else None."""
         home = self._homes.get(parameter)
         optimizer = None if home is None else self.optimizers[home[0]]
         if not hasattr(optimizer, "element_state"):
-            return 0
-        return int(optimizer.state.get(parameter, {}).get("step", 0))  # pyright: ignore[reportOptionalMemberAccess]
+            return None
+        return optimizer.state.get(parameter, {}).get("step")  # pyright: ignore[reportOptionalMemberAccess]
 
     def restart_step_counts(self) -> None:
         """Set the step counts of all parameters back to zero, as they were before the first update; moments stay."""

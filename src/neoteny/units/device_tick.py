@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from neoteny.units.utilities import GRADIENT, UTILITIES
 from neoteny.units.view import View
 
@@ -34,6 +36,48 @@ class Settings(NamedTuple):
     compensate: bool
 
 
+def tick_on_device(view: View, state: dict[str, Any], settings: Settings) -> None:
+    """One whole tick that asks nothing of the host, so that a CUDA graph can hold it.
+
+    Raises:
+        RuntimeError: the fused tick does not serve the model, or the first of its kind is to be captured.
+    """
+    capturing = view.seeds.is_cuda and torch.cuda.is_current_stream_capturing()
+    if capturing and not _holds(view, state):
+        from neoteny.units.device.rewrite import NOT_READY
+
+        raise RuntimeError(NOT_READY)
+    fused = fused_tick(view, state, settings)
+    if fused is None or fused.reset is None or not fused.measure(view) or not view.resets_are_private:
+        raise RuntimeError(_why_not_capturable(view, state, capturing))
+    fused.reset.replace_by_schedule(view, state)
+
+
+def _holds(view: View, state: dict[str, Any]) -> bool:
+    known, found = view.fused.get(id(state), (None, None))
+    return known is state and isinstance(found, Fused) and found.measuring.holds()
+
+
+def _why_not_capturable(view: View, state: dict[str, Any], capturing: bool) -> str:
+    expected = "attach(..., capturable=True) needs ticks that run on a CUDA device alone"
+    if not view.seeds.is_cuda:
+        return f"{expected}, but the model is on {view.seeds.device}. Move it there first, or leave capturable out."
+    _, found = view.fused.get(id(state), (None, None))
+    why = found if isinstance(found, str) else found.why if isinstance(found, Fused) else ""
+    if why:
+        return f"{expected}, but {why}. Leave that group out, or leave capturable out."
+    if capturing:
+        from neoteny.units.device.rewrite import NOT_READY
+
+        return NOT_READY
+    if not view.resets_are_private:
+        return f"{expected}, but another method has to be told of replaced units. Attach ContinualBackprop alone."
+    return (
+        f"{expected}, and at this update some layer did not run or is frozen, or was given inputs of a kind that the "
+        "kernels do not know. Leave that group out (leave_out=...), or leave capturable out."
+    )
+
+
 def fused_tick(view: View, state: dict[str, Any], settings: Settings) -> Fused | None:
     """The fused tick, or None where the general path is to be taken."""
     known, found = view.fused.get(id(state), (None, None))
@@ -50,6 +94,11 @@ def fused_tick(view: View, state: dict[str, Any], settings: Settings) -> Fused |
     if not all(view.trainable(group) for group in view.groups):
         return None
     made = _make(view, state, settings)
+    if isinstance(found, Fused) and found.measuring.captured:
+        from neoteny.units.device.rewrite import warn_of_stale_graphs
+
+        view.retired.append(found)  # its graphs may still be replayed, and write where it lies
+        warn_of_stale_graphs()
     view.fused[id(state)] = (state, made)
     return None if isinstance(made, str) else made
 

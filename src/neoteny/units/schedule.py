@@ -58,6 +58,8 @@ class Schedule:
         self.replacement_rate = replacement_rate
         self.maturity_threshold = maturity_threshold
         self.count = count
+        self.device: Any = None
+        """Where it is counted instead (`device/schedule.py`); this is then a copy that `refresh` brings up to date."""
         self.step = 0
         self.accumulator = np.zeros(replacement_rate.shape)
         self._restore(np.zeros((*replacement_rate.shape, units), dtype=np.int64))
@@ -82,6 +84,11 @@ class Schedule:
         self._add_births(self.step, counts)
         self._grow()
         return counts
+
+    def refresh(self) -> None:
+        """Bring the numbers up to date where they are counted on a device; this waits for it."""
+        if self.device is not None:
+            self.device.pull()
 
     def state(self) -> dict[str, Any]:
         """What `load` needs besides the units' birth steps."""

@@ -136,6 +136,10 @@ class View(ABC):
         self._shared_inputs: SharedInputs | None = None
         self.fused: dict[int, Any] = {}
         """Of methods that have one, the fused tick (`units/device_tick.py`), by the identity of their state."""
+        self.retired: list[Any] = []
+        """Fused ticks that are no longer in use, but that a captured CUDA graph may still write to."""
+        self.capturable = False
+        """Whether ticks leave nothing to the host, so that a CUDA graph can hold them."""
         self.resets_are_private = False
         """Whether no other method has to be told of units that one resets."""
         self.example: Any = None
@@ -287,6 +291,10 @@ class View(ABC):
     def optimizer_clock(self, name: str) -> int:
         """The number of updates of a parameter, of an optimizer that counts them for every element; else 0."""
         return 0
+
+    def optimizer_counter(self, name: str) -> Tensor | None:
+        """Where the optimizer keeps what `optimizer_clock` returns; None where it counts nothing."""
+        return None
 
     def places(self, name: str) -> list[tuple[dict[Any, Any], Any, Any]]:
         """Where a parameter and each part of its optimizer state are looked up: dict, key, and what is there now."""

@@ -105,3 +105,38 @@ def test_compiled_after_attach_units_are_replaced_as_in_an_eager_model() -> None
         ends.append(train(model, called, plastic, optimizer, 20))
         assert min(plastic.replaced.values()) > 0
         assert torch.equal(ends[0], ends[-1]), what
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_compiled_update_leaves_the_tick_as_it_is() -> None:
+    """torch.compile of the whole update: the tick runs between two compiled parts, and nothing of it is compiled."""
+    ends = []
+    for compiled in (False, True):
+        torch.compiler.reset()
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+
+        def update(model: Net = model, optimizer: Any = optimizer, plastic: Any = plastic) -> None:
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+            plastic.step()
+
+        run = torch.compile(update, backend="eager") if compiled else update
+        for _ in range(40):
+            run()
+        ends.append((plastic.replaced, [value.detach().clone() for value in model.parameters()]))
+    (counted, weights), (expected, same) = ends
+    assert counted == expected
+    assert min(counted.values()) > 0
+    assert all(torch.equal(*each) for each in zip(weights, same, strict=True))
+    codes = {code.co_filename for code in torch_codes()}
+    assert not any("neoteny/methods" in name or "neoteny/units" in name for name in codes)
+
+
+def torch_codes() -> list[Any]:
+    from torch._dynamo.convert_frame import input_codes
+
+    return [code for code in (reference() for reference in input_codes.seen) if code is not None]

@@ -58,6 +58,36 @@ def store_states(states, values, start, end, offsets, new, mask):
 
 
 @jit
+def advance(
+    due, groups, born, steps, waiting, replaced, rates, purposes, threshold, BY_LAYER: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One step of the replacement schedule of one group per program: `Schedule.tick`, counted on the device.
+
+    Compile it without fused multiply-adds: with other rounding, what is due at exactly 1 would come one step late.
+    """
+    n = tl.program_id(0)
+    base, units = tl.load(groups + n * 16), tl.load(groups + n * 16 + 1)
+    step = tl.load(steps + n) + 1
+    u = tl.arange(0, BLOCK)
+    mask = u < units
+    ages = step - tl.load(born + base + u, mask=mask, other=0)
+    eligible = tl.sum(((ages > threshold) & mask).to(tl.int64), 0)
+    growing = eligible
+    if BY_LAYER:
+        growing = tl.where(eligible > 0, units, 0)
+    total = tl.load(waiting + n) + tl.load(rates + n) * growing.to(tl.float64)
+    whole = tl.floor(total)
+    count = tl.minimum(whole.to(tl.int64), eligible)
+    tl.store(steps + n, step)
+    tl.store(waiting + n, total - whole)
+    tl.store(replaced + n, tl.load(replaced + n) + count)
+    tl.store(due + n * 4, n.to(tl.int64))
+    tl.store(due + n * 4 + 1, count)
+    tl.store(due + n * 4 + 2, step)
+    tl.store(due + n * 4 + 3, tl.load(purposes + n))
+
+
+@jit
 def choose_and_clear(
     due,
     groups,
@@ -91,7 +121,7 @@ def choose_and_clear(
     d = due + n * 4
     number, count, step, purpose = tl.load(d), tl.load(d + 1), tl.load(d + 2), tl.load(d + 3)
     t = tl.load(ranges + number * 6) + tl.program_id(0)
-    if t >= tl.load(ranges + number * 6 + 1):
+    if (t >= tl.load(ranges + number * 6 + 1)) | (count == 0):
         return
     g = groups + number * 16
     base, units = tl.load(g), tl.load(g + 1)
@@ -153,6 +183,7 @@ def draw_and_write(
     seed,
     most,
     clock,
+    CLOCK_ON_DEVICE: tl.constexpr,
     BC: tl.constexpr,
 ):
     """Draw the chosen units' incoming weights, and set their entries of biases, norms, statistics and their state.
@@ -162,6 +193,8 @@ def draw_and_write(
     n = tl.program_id(1)
     d = due + n * 4
     group, count, step = ranges + tl.load(d) * 6, tl.load(d + 1), tl.load(d + 2)
+    if count == 0:
+        return
     t = tl.load(group + 2) + tl.program_id(0)
     k = tl.arange(0, BC)
     if t < tl.load(group + 3):
@@ -210,6 +243,9 @@ def draw_and_write(
         tl.load(j + 5),
     )
     value = tl.load(vector_values + t)
+    updates = clock
+    if CLOCK_ON_DEVICE:
+        updates = tl.load(clock)
     for m in range(count):
         u = tl.load(chosen + n * most + m)
         for q in range(repeat):
@@ -220,7 +256,7 @@ def draw_and_write(
                 at = entry * length + start + k
                 mask = start + k < length
                 if kind == 3:
-                    number = tl.where(special == 1, step, clock)  # nothing else is counted in whole numbers
+                    number = tl.where(special == 1, step, updates)  # nothing else is counted in whole numbers
                     whole = tl.zeros([BC], tl.int64) + number
                     tl.store(address.to(tl.pointer_type(tl.int64)) + at, whole, mask=mask)
                 else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from neoteny.layers.ports import ConsumerPort, ProducerPort
 from neoteny.layers.regions import tap_layout
 from neoteny.units.device import reset_kernels as kernels
 from neoteny.units.device.layout import KINDS
+from neoteny.units.device.schedule import DeviceSchedule
 from neoteny.units.device.tick import FusedMeasure
 from neoteny.units.utilities import RANDOM
 from neoteny.units.view import LiveGroup, View
@@ -23,6 +26,11 @@ _FAMILIES = {"uniform": 0, "normal": 1, "cut": 2}
 _ROWS, _COLUMNS = 128, 256
 _STEP, _CLOCK = 1, 2  # vectors that take the step of the replacement, or the optimizer's number of updates
 _KINDS = {**KINDS, torch.int64: 3}
+NOT_READY = (
+    "A tick is being captured in a CUDA graph before its tables were made, or after the model, its optimizer's state "
+    "or the shapes of its inputs have changed. Make three whole updates of the same shapes, plastic.step() included, "
+    "then capture."
+)
 _TABLES = {"outgoing": 17, "rows": 2, "incoming": 12, "columns": 2, "states": 3, "vectors": 6}
 
 
@@ -35,6 +43,15 @@ def why_not(groups: Sequence[LiveGroup]) -> str:
         if group.units > 16384:
             return f"{group.name} has more than 16,384 units"
     return ""
+
+
+def warn_of_stale_graphs() -> None:
+    """Warn that a graph with a tick inside does not see what has changed."""
+    warnings.warn(
+        "The model or its optimizer's state has changed since a tick was captured in a CUDA graph: capture again.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 class Plan:
@@ -161,10 +178,14 @@ class FusedReset:
 
     def __init__(self, fused: FusedMeasure, threshold: int, compensate: bool) -> None:
         self.fused, self.threshold, self.compensate = fused, threshold, compensate
+        self.schedule: DeviceSchedule | None = None
+        """Where ticks may be captured in a CUDA graph, the schedule on the device."""
         self._plans: list[Plan] = []
         self._tables: dict[str, Tensor] = {}
         groups = fused.layout.groups
         self._purposes = [purpose_code(f"{group.name}/utility") for group in groups]
+        self._counter: Tensor | None = None
+        self._retired: list[dict[str, Tensor]] = []
         self._block = 1 << max(4, (max(group.units for group in groups) - 1).bit_length())
 
     def replace(self, view: View, due: Sequence[tuple[int, int, int]]) -> Tensor | None:
@@ -184,12 +205,63 @@ class FusedReset:
         ready = all(self._plans[number].ready for number, _, _ in due) and len(clocks) <= 1
         rows = [[number, count, step, self._purposes[number]] for number, count, step in due]
         table = torch.tensor(rows).pin_memory().to(view.seeds.device, non_blocking=True)
-        most = max(count for _, count, _ in due)
-        chosen = torch.empty(len(due), most, dtype=torch.int64, device=view.seeds.device)
+        chosen = self._choose(view, table, max(count for _, count, _ in due), [n for n, _, _ in due], ready)
+        if not ready:
+            return chosen
+        self._write(view, table, chosen, [n for n, _, _ in due], max(clocks, default=0))
+        return None
+
+    def replace_by_schedule(self, view: View, state: Mapping[str, Any]) -> None:
+        """Count one step on the device and replace what is due; nothing is asked of the host, which may capture it.
+
+        Raises:
+            RuntimeError: the optimizer keeps state that cannot be addressed element by element, or the first such step
+                is to be captured.
+        """
+        if self.schedule is None or not self._plans or not all(plan.holds() for plan in self._plans):
+            if torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(NOT_READY)
+            if self.fused.captured:
+                self._retired.append(self._tables)
+                warn_of_stale_graphs()
+            self._prepare(view)
+            self.schedule = self.schedule or DeviceSchedule(
+                self.fused.layout.groups, state, self._purposes, self.fused.layout.device
+            )
+            self._check_counters(view)
+        schedule, every = self.schedule, range(len(self._plans))
+        fused = self.fused
+        schedule.advance(fused.layout.tables["groups"], fused.flat["born"], self.threshold, self._block)
+        chosen = self._choose(view, schedule.due, schedule.most, every, ready=True)
+        self._write(view, schedule.due, chosen, every, 0 if self._counter is None else self._counter)
+
+    def _check_counters(self, view: View) -> None:
+        """Find the optimizer's count of updates on the device, and refuse what a captured tick cannot reset."""
+        if not all(plan.ready for plan in self._plans):
+            raise RuntimeError(
+                "attach(..., capturable=True): the optimizer keeps state that cannot be reset element by element on "
+                "the device. Use torch.optim's SGD, Adam, AdamW, RMSprop or Adagrad, or neoteny.optim.Adam."
+            )
+        counters = [view.optimizer_counter(name) for plan in self._plans for name in plan.counted]
+        if any(each is None or not each.is_cuda for each in counters):
+            raise RuntimeError(
+                "attach(..., capturable=True) needs the optimizer's count of updates on the device: pass "
+                "capturable=True to neoteny.optim.Adam as well."
+            )
+        self._counter = counters[0] if counters else None
+        if len({int(each) for each in counters if each is not None}) > 1:
+            raise RuntimeError(
+                "attach(..., capturable=True): some parameters have had fewer updates than others, so one count does "
+                "not serve all. Give every parameter a gradient from the first update on."
+            )
+
+    def _choose(self, view: View, table: Tensor, most: int, numbers: Sequence[int], ready: bool) -> Tensor:
+        """The units that are due, (due, most) int64; where `ready`, their outgoing weights are zeroed."""
+        chosen = torch.empty(len(numbers), most, dtype=torch.int64, device=view.seeds.device)
         fused, mine, features = self.fused, self._tables, self.fused.layout.tables["features"]
         flat = fused.flat
-        wide = max(len(self._plans[number].tables["rows"]) for number, _, _ in due) if ready else 1
-        kernels.choose_and_clear[(wide, len(due))](
+        wide = max(len(self._plans[number].tables["rows"]) for number in numbers) if ready else 1
+        kernels.choose_and_clear[(wide, len(numbers))](
             table,
             fused.layout.tables["groups"],
             mine["ranges"],
@@ -212,10 +284,13 @@ class FusedReset:
             self._block,
             _ROWS,
         )
-        if not ready:
-            return chosen
-        wide = max(len(plan.tables["columns"]) + len(plan.values) for plan in (self._plans[n] for n, _, _ in due))
-        kernels.draw_and_write[(wide, len(due))](
+        return chosen
+
+    def _write(self, view: View, table: Tensor, chosen: Tensor, numbers: Sequence[int], updates: int | Tensor) -> None:
+        """Write the chosen units anew; `updates` of the optimizer so far, a number or where it stands."""
+        mine, features = self._tables, self.fused.layout.tables["features"]
+        wide = max(len(plan.tables["columns"]) + len(plan.values) for plan in (self._plans[n] for n in numbers))
+        kernels.draw_and_write[(wide, len(numbers))](
             table,
             mine["ranges"],
             mine["columns"],
@@ -228,11 +303,11 @@ class FusedReset:
             features,
             chosen,
             view.seeds,
-            most,
-            max(clocks, default=0),
+            chosen.shape[1],
+            updates,
+            isinstance(updates, Tensor),
             _COLUMNS,
         )
-        return None
 
     def _prepare(self, view: View) -> None:
         """Make the tables of all groups; needed again when the optimizer's state or a tensor is another."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from neoteny.units.device import measure_kernels as kernels
 from neoteny.units.device.layout import INPUT_TILE, KINDS, UNITS, WEIGHT_TILE, Inputs, Layout
+from neoteny.units.device.memory import compile_recording, record_addresses
 from neoteny.units.utilities import ACTIVITY, INCOMING, OUTGOING
 from neoteny.units.view import LiveGroup, View
 
@@ -60,6 +61,9 @@ class FusedMeasure:
         self._others = [each for each in others if isinstance(each, nn.Parameter)]
         self.is_fresh = False
         """Whether the last tick was measured here."""
+        self._capturable = view.capturable
+        self.captured: list[Inputs] = []
+        """What CUDA graphs of a user's read; they may be replayed as long as this lives."""
 
     def holds(self) -> bool:
         """Whether the statistics and weights are still those that the tables name, and nothing is frozen."""
@@ -87,17 +91,29 @@ class FusedMeasure:
             recorded[name] = [each if images and _channels_last(each) else each.contiguous() for each in batches]
         every = [batch for batches in recorded.values() for batch in batches]
         addresses = tuple(batch.data_ptr() for batch in every)
-        inputs = self._inputs_for(recorded, aligned=not any(address % 16 for address in addresses))
-        inputs.use(addresses)
+        capturing = torch.cuda.is_current_stream_capturing()
+        inputs = self._inputs_for(recorded, not any(address % 16 for address in addresses), make=not capturing)
+        if inputs is None:
+            return False
         self.is_fresh = True
-        if inputs.graph is not None and not torch.cuda.is_current_stream_capturing():
+        if capturing:
+            self._capture(inputs, addresses)
+            return True
+        inputs.use(addresses)
+        if inputs.graph is not None:
             inputs.graph.replay()
             return True
-        self._launch(inputs)
+        self._launch(inputs, inputs.tables["pieces"], self._sums)
         inputs.ticks += 1
-        if inputs.ticks == _RECORD_AFTER and not torch.cuda.is_current_stream_capturing():
+        if inputs.ticks == _RECORD_AFTER:
             inputs.graph = self._record(inputs)
         return True
+
+    def _capture(self, inputs: Inputs, addresses: tuple[int, ...]) -> None:
+        """Launch into the graph that is being captured: with tables of its own, which no other tick writes."""
+        pieces = record_addresses(inputs.tables["pieces"], addresses)
+        self._launch(inputs, pieces, torch.empty_like(self._sums))
+        self.captured.append(inputs)
 
     def _record(self, inputs: Inputs) -> torch.cuda.CUDAGraph:
         """The launches as one: they have the same arguments as long as the shapes stay."""
@@ -105,17 +121,17 @@ class FusedMeasure:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             graph.capture_begin(capture_error_mode="thread_local")
-            self._launch(inputs)
+            self._launch(inputs, inputs.tables["pieces"], self._sums)
             graph.capture_end()
         return graph
 
-    def _launch(self, inputs: Inputs) -> None:
+    def _launch(self, inputs: Inputs, pieces: Tensor, sums: Tensor) -> None:
         layout, terms, table = self.layout, self.terms, inputs.tables
-        fixed, sums, rest = layout.tables, self._sums, 1.0 - self.decay
+        fixed, rest = layout.tables, 1.0 - self.decay
         if terms & (INCOMING | OUTGOING):
             tiles = fixed["weight_tiles"]
             kernels.weight_sums[(len(tiles),)](tiles, fixed["weights"], sums, layout.aligned, *WEIGHT_TILE)
-        sum_columns = (table["pieces"], table["inputs"], fixed["unit_of"], self.centres, sums)
+        sum_columns = (pieces, table["inputs"], fixed["unit_of"], self.centres, sums)
         kernels.column_sums[(len(table["tiles"]),)](
             table["tiles"], *sum_columns, False, terms, inputs.aligned, *INPUT_TILE
         )
@@ -147,14 +163,18 @@ class FusedMeasure:
                 64,
             )
 
-    def _inputs_for(self, recorded: Mapping[str, list[Tensor]], aligned: bool) -> Inputs:
-        """The tables for inputs of these shapes, made once."""
+    def _inputs_for(self, recorded: Mapping[str, list[Tensor]], aligned: bool, make: bool) -> Inputs | None:
+        """The tables for inputs of these shapes, made once; None where they are not there and must not be made."""
         shapes = ([(each.shape, each.stride(), each.dtype) for each in batches] for batches in recorded.values())
         key = (aligned, *map(tuple, shapes))
         if key not in self._inputs:
+            if not make:
+                return None
             if len(self._inputs) > 16:  # lengths that never repeat
                 self._inputs.clear()
             self._inputs[key] = Inputs(self.layout, recorded, self.means, aligned)
+            if self._capturable:
+                compile_recording(self._inputs[key].tables["pieces"])
         inputs = self._inputs[key]
         if inputs.scratch > len(self._sums):
             self._sums = torch.empty(inputs.scratch, device=self.layout.device)

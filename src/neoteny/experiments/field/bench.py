@@ -196,6 +196,6 @@ PROTOCOL = assume("""
 - moment of methods that act between tasks | on a clock of one task's length, where the problem does not tell of tasks |
   a learner that is told has an advantage; here the clock gives it to these methods alone, and the table says so
 - plasticity injection | once, after half of all updates | its authors inject once
-- seeds | settings are chosen by the first seeds, methods are judged by those from number 12 on | a setting that was best
-  by luck must not keep that luck, and the seeds between judged while step sizes of the search were being changed
+- seeds | settings are chosen by the first seeds, methods are judged by those from number 12 on | a setting that was
+  best by luck must not keep that luck, and the seeds between judged while step sizes of the search were being changed
 """)

@@ -36,6 +36,7 @@ from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Damaged, Stopped, StoreError
 from neoteny.suite.store.objects import is_remote
 from neoteny.suite.store.remote import RemoteResults
+from neoteny.suite.sweep import seeds_after
 from neoteny.suite.trackers.tracking import Tracking
 from neoteny.suite.worker import Worker
 from neoteny.text import printable
@@ -285,11 +286,10 @@ class Launch(Prepared):
         known = {each for run in self.every for each in setting_digests(run.configuration)}
         if not known.issuperset(before["settings"]):  # of an earlier version of the experiment
             return []
-        selection = self.sweep.selection
         instead: set[str] = set()  # the runs of these methods with any backend: this command's replace them
         for setting in self.sweep.settings:
-            more = (setting.more_runs or selection.more_runs) if selection else 0
-            for run in runs_of(self.sweep, [setting], self.kernel, range((setting.runs or self.sweep.runs) + more)):
+            seeds = [*range(setting.runs or self.sweep.runs), *seeds_after(self.sweep, setting)]
+            for run in runs_of(self.sweep, [setting], self.kernel, seeds):
                 instead |= run_ids(run.configuration)
         return [run for run in before["runs"] if run not in instead]
 

@@ -15,7 +15,7 @@ from neoteny.problems.problem import Problem
 from neoteny.suite.configuration import configure
 from neoteny.suite.identity import digest, digests_of_seeds
 from neoteny.suite.selection import choose
-from neoteny.suite.sweep import Setting, Sweep
+from neoteny.suite.sweep import Setting, Sweep, seeds_after
 
 if TYPE_CHECKING:
     from neoteny.suite.store.results import Results
@@ -85,7 +85,7 @@ class PlannedStack:
         return tuple(_combine(list(column)) for column in columns)
 
 
-def runs_of(sweep: Sweep, settings: Iterable[Setting], kernel: str, seeds: range | None = None) -> list[Run]:
+def runs_of(sweep: Sweep, settings: Iterable[Setting], kernel: str, seeds: Iterable[int] | None = None) -> list[Run]:
     """The runs of some settings: seeds 0, 1, ... as many as the setting or the sweep says, or the seeds given."""
     found: dict[str, Run] = {}
     for setting in settings:
@@ -108,9 +108,7 @@ def stages(sweep: Sweep, results: Results, kernel: str) -> Iterator[list[Run]]:
     if sweep.selection is not None:
         more: list[Run] = []
         for setting in choose(sweep, results.frame()):
-            first = setting.runs or sweep.runs
-            count = setting.more_runs or sweep.selection.more_runs
-            more += runs_of(sweep, [setting], kernel, range(first, first + count))
+            more += runs_of(sweep, [setting], kernel, seeds_after(sweep, setting))
         yield more
 
 

@@ -184,13 +184,16 @@ class Selection:
         more_runs: how many more the best setting gets (its seeds follow those of the first stage), unless the setting
             itself says how many.
         by: the columns within which to choose: ("method",), or for example ("method", "activation").
+        first_seed: the first of the further seeds; 0: the one behind those of the first stage. With a larger one the
+            seeds between stay unused.
     """
 
     more_runs: int
     by: tuple[str, ...] = ("method",)
+    first_seed: int = field(default=0, metadata=NEW_FIELD)
 
     def __post_init__(self) -> None:
-        check_whole(self, more_runs=1)
+        check_whole(self, more_runs=1, first_seed=0)
         by = as_tuple("Selection", "by", self.by, str, '("method",)')
         if not by:
             raise ValueError('Selection: by must name at least one column, such as ("method",); got ().')
@@ -275,6 +278,11 @@ class Sweep:
                     f"Setting {setting.label!r} has more_runs={setting.more_runs}, which only a selection gives: add "
                     "selection=Selection(...) to the sweep, or set `runs`."
                 )
+            if self.selection is not None and 0 < self.selection.first_seed < (setting.runs or self.runs):
+                raise ValueError(
+                    f"Setting {setting.label!r} chooses by the seeds below {setting.runs or self.runs}, and Selection "
+                    f"has first_seed={self.selection.first_seed}; take a first_seed behind them."
+                )
             _check_agent(setting, setting.problem or self.problem, self.measures)
             check_schedule(setting.problem or self.problem, setting.methods[0])
         labels = [setting.label for setting in self.settings]
@@ -283,6 +291,14 @@ class Sweep:
             raise ValueError(f"Sweep: two settings have the label {twice[0]!r}; name what differs in their `details`.")
         if not isinstance(self.dtype, str) or self.dtype not in ("float32", "float64"):
             raise ValueError(f'Sweep: dtype must be "float32" or "float64"; got {self.dtype!r}.')
+
+
+def seeds_after(sweep: Sweep, setting: Setting) -> range:
+    """The further seeds of a setting that the selection chooses; none without a selection."""
+    if sweep.selection is None:
+        return range(0)
+    first = sweep.selection.first_seed or setting.runs or sweep.runs
+    return range(first, first + (setting.more_runs or sweep.selection.more_runs))
 
 
 def _check_probe(sweep: Sweep) -> None:

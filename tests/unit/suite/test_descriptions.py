@@ -202,7 +202,11 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "more_runs": without(COUNT, None),
         "agent": [PPO, 3, "PPO", SGD(0.1)],
     },
-    Selection: {"more_runs": COUNT, "by": ["method", (), None, ("method", "method"), (3,)]},
+    Selection: {
+        "more_runs": COUNT,
+        "first_seed": [-1, 1.5, None, True],
+        "by": ["method", (), None, ("method", "method"), (3,)],
+    },
     Network: {
         "build": [MLP(2, [3], 1), None, "MLP", int, lambda: MLP(2, [3], 1)],
         "options": [None, "hidden", ("hidden",), ((3, 4),), (("hiden", (5,)),), (("hidden", 1), ("hidden", 2)), ()],

@@ -70,3 +70,23 @@ def test_a_setting_may_say_how_many_more_runs_it_gets(tmp_path: Path) -> None:
 def test_more_runs_without_a_selection_are_refused() -> None:
     with pytest.raises(ValueError, match=r"has more_runs=3, which only a selection gives: add selection=Selection"):
         make_sweep(Setting("BP", NET, (SGD(0.1),), more_runs=3))
+
+
+def test_further_runs_begin_at_the_first_seed_that_a_selection_names(tmp_path: Path) -> None:
+    (tmp_path / "later.py").write_text(EXPERIMENT.replace("Selection(1)", "Selection(1, first_seed=7)"))
+    out = tmp_path / "out"
+    command = ["run", str(tmp_path / "later.py"), "--out", str(out), "--jobs", "1", "--device", "cpu"]
+    assert cli.main(command) == 0
+    frame = Results.open(out).frame()
+    seeds = {method: sorted(rows["seed"].unique()) for method, rows in frame.groupby("method")}
+    assert seeds == {"one": [0, 1, 7, 8, 9], "two": [0, 1, 7]}
+    planned = Results.open(out).plan()["runs"]
+    assert cli.main([*command, "--methods", "one"]) == 0
+    assert set(Results.open(out).plan()["runs"]) == set(planned)
+
+
+def test_a_first_seed_by_which_settings_are_chosen_is_refused() -> None:
+    setting = Setting("BP", NET, (SGD(0.1),), runs=4)
+    assert make_sweep(setting, selection=Selection(1, first_seed=4)).selection == Selection(1, first_seed=4)
+    with pytest.raises(ValueError, match=r"chooses by the seeds below 4, and Selection has first_seed=3"):
+        make_sweep(setting, selection=Selection(1, first_seed=3))

@@ -23,6 +23,9 @@ from neoteny.suite.sweep import Assumption, Selection, Setting, Sweep, network
 
 BUDGET = 4
 """Settings of each method."""
+FIRST_JUDGE = 12
+"""The first judging seed. Seeds 2 to 11 judged while the step sizes of the search were still being changed, so nothing
+is judged by them any more."""
 PUBLISHED, SEARCHED = "published", "searched"
 """The role of a setting: the first of its method, or one of the others."""
 SMOKE = ("SGD", "Adam", "From scratch", "L2", "CBP", "Layer norm", "FIRE")
@@ -158,7 +161,7 @@ def make_sweep(scale: str, bench: Bench, chosen: Sequence[Assumption] = ()) -> S
         problem=bench.problem,
         settings=tuple(settings),
         runs=tuning,
-        selection=Selection(judging, by=("method", "role")),
+        selection=Selection(judging, by=("method", "role"), first_seed=FIRST_JUDGE),
         chosen=(*PROTOCOL, *chosen),
     )
 
@@ -179,7 +182,7 @@ def tuning_runs(scale: str) -> int:
 
 
 def judging_runs(scale: str) -> int:
-    """Seeds behind those, by which methods are judged."""
+    """Seeds from `FIRST_JUDGE` on, by which methods are judged."""
     return pick(scale, smoke=2, laptop=10, paper=20)
 
 
@@ -193,6 +196,6 @@ PROTOCOL = assume("""
 - moment of methods that act between tasks | on a clock of one task's length, where the problem does not tell of tasks |
   a learner that is told has an advantage; here the clock gives it to these methods alone, and the table says so
 - plasticity injection | once, after half of all updates | its authors inject once
-- seeds | settings are chosen by the first seeds, methods are judged by the others | a setting that was best by luck
-  must not keep that luck
+- seeds | settings are chosen by the first seeds, methods are judged by those from number 12 on | a setting that was
+  best by luck must not keep that luck, and the seeds between judged while step sizes of the search were being changed
 """)

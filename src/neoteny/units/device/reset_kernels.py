@@ -5,7 +5,11 @@ The tables are filled by `rewrite.py`; draws follow the layout of `draws.rng`.
 
 from __future__ import annotations
 
-from neoteny.units.device.memory import jit, libdevice, load_any, store_any, tl  # pyright: ignore
+from neoteny.units.device.memory import constant, jit, libdevice, load_any, store_any, tl  # pyright: ignore
+
+DUE = 6
+"""Numbers of a row of `due`: group, number of units, step, purpose of a random choice, run, maturity threshold."""
+_DUE = constant(DUE)
 
 
 @jit
@@ -40,7 +44,7 @@ def scores(
         score = number.to(tl.float32)
     else:
         score = tl.load(utility + base + u, mask=mask, other=0.0)
-        score = score / (1.0 - tl.load(power + base + u, mask=mask, other=0.0))
+        score = libdevice.div_rn(score, 1.0 - tl.load(power + base + u, mask=mask, other=0.0))  # the library's bits
     largest = 3.4028234663852886e38
     score = tl.where(score != score, largest, tl.minimum(score, largest))
     young = step - tl.load(born + base + u, mask=mask, other=0) <= threshold
@@ -72,8 +76,7 @@ def choose_and_clear(
     born,
     mean,
     chosen,
-    seed,
-    threshold,
+    seeds,
     most,
     RANDOM: tl.constexpr,
     COMPENSATE: tl.constexpr,
@@ -88,14 +91,17 @@ def choose_and_clear(
     or leaves the running mean behind it.
     """
     n = tl.program_id(1)
-    d = due + n * 4
+    d = due + n * _DUE
     number, count, step, purpose = tl.load(d), tl.load(d + 1), tl.load(d + 2), tl.load(d + 3)
+    if count == 0:
+        return
+    seed, threshold = tl.load(seeds + tl.load(d + 4)), tl.load(d + 5)
     t = tl.load(ranges + number * 6) + tl.program_id(0)
     if t >= tl.load(ranges + number * 6 + 1):
         return
     g = groups + number * 16
     base, units = tl.load(g), tl.load(g + 1)
-    score = scores(utility, power, born, base, units, tl.load(seed), step, purpose, threshold, RANDOM, BLOCK)
+    score = scores(utility, power, born, base, units, seed, step, purpose, threshold, RANDOM, BLOCK)
     every = tl.arange(0, BLOCK)
     j = jobs + tl.load(tiles + 2 * t) * 17
     r = tl.load(tiles + 2 * t + 1) * BR + tl.arange(0, BR)
@@ -150,7 +156,7 @@ def draw_and_write(
     vector_values,
     features,
     chosen,
-    seed,
+    seeds,
     most,
     clock,
     BC: tl.constexpr,
@@ -160,8 +166,11 @@ def draw_and_write(
     A program takes some columns of one producer, or one of those vectors.
     """
     n = tl.program_id(1)
-    d = due + n * 4
+    d = due + n * _DUE
     group, count, step = ranges + tl.load(d) * 6, tl.load(d + 1), tl.load(d + 2)
+    if count == 0:
+        return
+    seed = tl.load(seeds + tl.load(d + 4))
     t = tl.load(group + 2) + tl.program_id(0)
     k = tl.arange(0, BC)
     if t < tl.load(group + 3):
@@ -184,7 +193,7 @@ def draw_and_write(
             u = tl.load(chosen + n * most + m)
             for q in range(repeat):
                 row = tl.load(features + place + u * repeat + q)
-                own, first, second, odd = uniform_words(tl.load(seed), c, row, step, purpose)
+                own, first, second, odd = uniform_words(seed, c, row, step, purpose)
                 drawn = (own * 2.0 - 1.0) * scale
                 if family == 1:
                     angle = 6.283185307179586 * second

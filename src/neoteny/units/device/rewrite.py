@@ -1,9 +1,13 @@
-"""FusedReset: choose and replace the units that are due, of all groups, in two launches and without waiting."""
+"""FusedReset: choose and replace the units that are due, of all groups, in two launches and without waiting.
+
+`Plan` says where the units of one group lie, in the rows of the kernels' tables. `stacked` makes one per run and group.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,10 +21,10 @@ from neoteny.units.device import reset_kernels as kernels
 from neoteny.units.device.layout import KINDS
 from neoteny.units.device.tick import FusedMeasure
 from neoteny.units.utilities import RANDOM
-from neoteny.units.view import LiveGroup, View
+from neoteny.units.view import ElementState, LiveGroup, View
 
 _FAMILIES = {"uniform": 0, "normal": 1, "cut": 2}
-_ROWS, _COLUMNS = 128, 256
+ROWS, COLUMNS = 128, 256
 _STEP, _CLOCK = 1, 2  # vectors that take the step of the replacement, or the optimizer's number of updates
 _KINDS = {**KINDS, torch.int64: 3}
 _TABLES = {"outgoing": 17, "rows": 2, "incoming": 12, "columns": 2, "states": 3, "vectors": 6}
@@ -37,12 +41,42 @@ def why_not(groups: Sequence[LiveGroup]) -> str:
     return ""
 
 
-class Plan:
-    """The rewriting of one group's units, as rows of the kernels' tables."""
+class Network(Protocol):
+    """One network's tensors: a view of a module, or one run of a stack."""
 
-    def __init__(self, view: View, fused: FusedMeasure, number: int, compensate: bool) -> None:
-        self.view, self.fused = view, fused
-        group = fused.layout.groups[number]
+    def tensor(self, name: str) -> Tensor:
+        """A parameter or buffer by name."""
+        ...
+
+    def optimizer_elements(self, name: str, groups: int | None) -> ElementState | None:
+        """See `View.optimizer_elements`."""
+        ...
+
+    def places(self, name: str) -> list[tuple[dict[Any, Any], Any, Any]]:
+        """See `View.places`."""
+        ...
+
+
+class Plan:
+    """The rewriting of one group's units, as rows of the kernels' tables.
+
+    Args:
+        view: the network.
+        group: of its units.
+        statistics: of the group, see `units/statistics.py`; they are one row per unit.
+        place: where the features of a port begin in the table of all features.
+        compensate: as of `ContinualBackprop`.
+    """
+
+    def __init__(
+        self,
+        view: Network,
+        group: LiveGroup,
+        statistics: Mapping[str, Any],
+        place: Callable[[Tensor], int],
+        compensate: bool,
+    ) -> None:
+        self.view, self._place = view, place
         self._rows: dict[str, list[list[int]]] = {name: [] for name in _TABLES}
         self.laws: list[list[float]] = []
         self.states: list[float] = []
@@ -50,7 +84,7 @@ class Plan:
         self.held: list[Tensor] = []
         self.counted: list[str] = []
         self.ready = True
-        statistics, means = fused.views[number][0], fused.means[group.name]
+        means: Mapping[str, Tensor] = statistics["column_means"]
         for port in group.consumers:
             self._add_consumer(port, means.get(port.key) if compensate else None, compensate)
         for port, law in zip(group.producers, group.initial, strict=True):
@@ -88,7 +122,7 @@ class Plan:
         bias = None if takes is None else self.view.tensor(takes)
         number = len(self._rows["outgoing"])
         row = [weight.data_ptr(), KINDS[weight.dtype], weight.shape[0], math.prod(weight.shape[1:])]
-        row += [port.repeat, self.fused.layout.place(port.features), inner, apart, port.taps]
+        row += [port.repeat, self._place(port.features), inner, apart, port.taps]
         row += [port.groups, port.width // port.groups]
         row += [0, 0] if bias is None else [bias.data_ptr(), KINDS[bias.dtype]]
         row += [
@@ -97,7 +131,7 @@ class Plan:
             *self._weight_states(port.weight, port.features, port.groups),
         ]
         self._rows["outgoing"].append(row)
-        self._rows["rows"] += [[number, block] for block in range(-(-weight.shape[0] // _ROWS))]
+        self._rows["rows"] += [[number, block] for block in range(-(-weight.shape[0] // ROWS))]
         self.held += [weight, *([] if bias is None else [bias])]
 
     def _add_producer(self, port: ProducerPort, law: Distribution) -> None:
@@ -105,14 +139,14 @@ class Plan:
         inner, apart = tap_layout(weight) or (1, 1)
         number = len(self._rows["incoming"])
         row = [weight.data_ptr(), KINDS[weight.dtype], math.prod(weight.shape[1:]), port.repeat]
-        row += [self.fused.layout.place(port.features), inner, apart, math.prod(weight.shape[2:])]
+        row += [self._place(port.features), inner, apart, math.prod(weight.shape[2:])]
         row += [
             _FAMILIES[law.family],
             purpose_code(port.weight),
             *self._weight_states(port.weight, port.features, None),
         ]
         self._rows["incoming"].append(row)
-        self._rows["columns"] += [[number, block] for block in range(-(-math.prod(weight.shape[1:]) // _COLUMNS))]
+        self._rows["columns"] += [[number, block] for block in range(-(-math.prod(weight.shape[1:]) // COLUMNS))]
         self.laws.append([law.scale, math.erfc(law.cut / math.sqrt(2.0)) / 2.0])
         self.held.append(weight)
         if port.bias is not None:
@@ -143,7 +177,7 @@ class Plan:
         return found.tensors
 
     def _add_vector(self, tensor: Tensor, features: Tensor | None, value: float, special: int = 0) -> None:
-        repeat, place = (1, -1) if features is None else (features.shape[1], self.fused.layout.place(features))
+        repeat, place = (1, -1) if features is None else (features.shape[1], self._place(features))
         kind, length = _KINDS[tensor.dtype], tensor[0].numel()
         self._rows["vectors"].append([tensor.data_ptr(), kind, repeat, place, length, special])
         self.values.append(value)
@@ -182,7 +216,7 @@ class FusedReset:
             self._prepare(view)
         clocks = {view.optimizer_clock(name) for number, _, _ in due for name in self._plans[number].counted}
         ready = all(self._plans[number].ready for number, _, _ in due) and len(clocks) <= 1
-        rows = [[number, count, step, self._purposes[number]] for number, count, step in due]
+        rows = [[number, count, step, self._purposes[number], 0, self.threshold] for number, count, step in due]
         table = torch.tensor(rows).pin_memory().to(view.seeds.device, non_blocking=True)
         most = max(count for _, count, _ in due)
         chosen = torch.empty(len(due), most, dtype=torch.int64, device=view.seeds.device)
@@ -204,13 +238,12 @@ class FusedReset:
             flat["mean_activation"],
             chosen,
             view.seeds,
-            self.threshold,
             most,
             bool(fused.terms & RANDOM),
             self.compensate,
             ready,
             self._block,
-            _ROWS,
+            ROWS,
         )
         if not ready:
             return chosen
@@ -230,33 +263,40 @@ class FusedReset:
             view.seeds,
             most,
             max(clocks, default=0),
-            _COLUMNS,
+            COLUMNS,
         )
         return None
 
     def _prepare(self, view: View) -> None:
         """Make the tables of all groups; needed again when the optimizer's state or a tensor is another."""
-        count = len(self.fused.layout.groups)
-        self._plans = [Plan(view, self.fused, number, self.compensate) for number in range(count)]
-        parts: dict[str, list[np.ndarray]] = {name: [] for name in _TABLES}
-        sizes = dict.fromkeys(_TABLES, 0)
-        ranges: list[list[int]] = []
-        for plan in self._plans:
-            made = {name: table.copy() for name, table in plan.tables.items()}
-            made["rows"][:, 0] += sizes["outgoing"]
-            made["columns"][:, 0] += sizes["incoming"]
-            made["outgoing"][:, -2:] += sizes["states"]
-            made["incoming"][:, -2:] += sizes["states"]
-            ranges.append([])
-            for name in ("rows", "columns", "vectors"):
-                ranges[-1] += [sizes[name], sizes[name] + len(made[name])]
-            for name, table in made.items():
-                parts[name].append(table)
-                sizes[name] += len(table)
-        tables = {name: torch.from_numpy(np.concatenate(found)) for name, found in parts.items()}
-        tables["ranges"] = torch.tensor(ranges)
-        for name, values in (("laws", "laws"), ("state_values", "states"), ("vector_values", "values")):
-            numbers = [number for plan in self._plans for number in getattr(plan, values)]
-            tables[name] = torch.tensor(numbers, dtype=torch.float64)
-        device = self.fused.layout.device
-        self._tables = {name: table.to(device) for name, table in tables.items()}
+        layout, views = self.fused.layout, self.fused.views
+        self._plans = [
+            Plan(view, group, statistics, layout.place, self.compensate)
+            for group, (statistics, _) in zip(layout.groups, views, strict=True)
+        ]
+        self._tables = merge(self._plans, layout.device)
+
+
+def merge(plans: Sequence[Plan], device: torch.device) -> dict[str, Tensor]:
+    """The tables of all plans as one of each; "ranges" says which rows are whose."""
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in _TABLES}
+    sizes = dict.fromkeys(_TABLES, 0)
+    ranges: list[list[int]] = []
+    for plan in plans:
+        made = {name: table.copy() for name, table in plan.tables.items()}
+        made["rows"][:, 0] += sizes["outgoing"]
+        made["columns"][:, 0] += sizes["incoming"]
+        made["outgoing"][:, -2:] += sizes["states"]
+        made["incoming"][:, -2:] += sizes["states"]
+        ranges.append([])
+        for name in ("rows", "columns", "vectors"):
+            ranges[-1] += [sizes[name], sizes[name] + len(made[name])]
+        for name, table in made.items():
+            parts[name].append(table)
+            sizes[name] += len(table)
+    tables = {name: torch.from_numpy(np.concatenate(found)) for name, found in parts.items()}
+    tables["ranges"] = torch.tensor(ranges)
+    for name, values in (("laws", "laws"), ("state_values", "states"), ("vector_values", "values")):
+        numbers = [number for plan in plans for number in getattr(plan, values)]
+        tables[name] = torch.tensor(numbers, dtype=torch.float64)
+    return {name: table.to(device) for name, table in tables.items()}

@@ -237,6 +237,6 @@ class GraphBackend(StackBackend):
 
 def _capture(piece: Piece) -> Piece:
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may read what was measured
         piece()
     return graph.replay

@@ -21,6 +21,7 @@ from neoteny.foreign_code import called, generator_states, is_users, refuse_draw
 from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
+from neoteny.suite.environment import multiplying
 from neoteny.suite.measures import begin_measure
 from neoteny.suite.plasticity_probe import LEARNING_MEASURES, OPTIMIZERS, PlasticityProbe, fresh_stack
 from neoteny.suite.provenance import digest_weights
@@ -98,6 +99,10 @@ class Training:
 
     def run(self, pause: Callable[[], None]) -> None:
         """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
+        with multiplying(self.planned.sweep.matmul):
+            self._run(pause)
+
+    def _run(self, pause: Callable[[], None]) -> None:
         while not self.finished:
             with self._located():
                 plan = self._backend.plan(self.task)

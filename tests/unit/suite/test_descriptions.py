@@ -164,6 +164,7 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "probe_updates": COUNT,
         "probe_optimizer": [*NAME, "rmsprop", SGD(0.1), ["sgd"]],
         "probe_step_size": [0, -1, NAN, INF, True, "1", (1,), None],
+        "matmul": ["float16", "", "TF32", 1, True, torch.float32, ("tf32",)],
     },
     Setting: {
         "method": TEXT,

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -94,7 +95,8 @@ def multiplying(matmul: str | None) -> Iterator[None]:
     if matmul is None:
         yield
         return
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    products: Any = torch.backends.cuda.matmul
+    convolutions: Any = torch.backends.cudnn
     before = products.allow_tf32, convolutions.allow_tf32
     products.allow_tf32 = convolutions.allow_tf32 = matmul == "tf32"
     try:

@@ -159,12 +159,14 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "selection": [3, "method", Selection, ("method",)],
         "stack_size": COUNT,
         "chosen": [None, "width", ("width",), Assumption("width", "30", "narrow")],
-        "dtype": ["float16", "", None, torch.float32, ("float32",)],
+        **{
+            name: ["float16", "", *none, torch.float32, ("tf32",)]
+            for name, none in (("dtype", (None,)), ("matmul", ()))
+        },
         "points_per_task": COUNT,
         "probe_updates": COUNT,
         "probe_optimizer": [*NAME, "rmsprop", SGD(0.1), ["sgd"]],
         "probe_step_size": [0, -1, NAN, INF, True, "1", (1,), None],
-        "matmul": ["float16", "", "TF32", 1, True, torch.float32, ("tf32",)],
     },
     Setting: {
         "method": TEXT,

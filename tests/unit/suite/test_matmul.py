@@ -52,7 +52,7 @@ def test_it_is_refused_where_it_has_no_effect(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("matmul", ["tf32", "float32", None])
 def test_products_are_as_asked_and_then_as_before(matmul: str | None) -> None:
     def flags() -> tuple[bool, bool]:
-        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+        return bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)
 
     before = flags()
     with multiplying(matmul):

@@ -152,19 +152,13 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
     Sweep: {
         "problem": PROBLEMS,
         "settings": [(), None, BP, "BP", (BP, "CBP"), (BP, BP), {"BP": BP}],
-        "runs": COUNT,
         "measures": ["dead_units", ("dead",), ("dead_units", "dead_units"), (3,), None, {"dead_units"}],
-        "measure_every": COUNT,
-        "probe_examples": COUNT,
         "selection": [3, "method", Selection, ("method",)],
-        "stack_size": COUNT,
         "chosen": [None, "width", ("width",), Assumption("width", "30", "narrow")],
-        **{
-            name: ["float16", "", *none, torch.float32, ("tf32",)]
-            for name, none in (("dtype", (None,)), ("matmul", ()))
-        },
-        "points_per_task": COUNT,
-        "probe_updates": COUNT,
+        "dtype": ["float16", "", None, torch.float32, ("float32",)],
+        "matmul": ["float16", "", 1, torch.float32, ("tf32",)],
+        **dict.fromkeys(("runs", "measure_every", "probe_examples", "stack_size"), COUNT),
+        **dict.fromkeys(("points_per_task", "probe_updates"), COUNT),
         "probe_optimizer": [*NAME, "rmsprop", SGD(0.1), ["sgd"]],
         "probe_step_size": [0, -1, NAN, INF, True, "1", (1,), None],
     },

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
 from neoteny.problems import PermutedMNIST, SlowlyChangingRegression
 from neoteny.problems.data.files import DataError
-from neoteny.suite.measures import MEASURES, measure
+from neoteny.suite.measures import MEASURES, begin_measure
 from online_parts.sides import Engine, Side, Times, World, alternate, engine, plain_loop
 from online_parts.table import Goal, Table
 from online_parts.traffic import bytes_at_least, cpu_bandwidth, gpu_bandwidth
@@ -210,17 +212,55 @@ def whole_regression(table: Table, world: World, threads: int, goal: Goal, quick
 
 
 def measures(table: Table, world: World, width: int, runs: int, goal: Goal) -> None:
-    """The measures at the start of a task, as a share of the task."""
+    """What the measures at the start of a task add to it, as a share of the task.
+
+    On a GPU the decompositions go on while blocks of updates are trained, for at least as long as they take alone.
+    """
     side = engine(world, (width,) * 3, BP, runs)
-    times = alternate({"BP": side}, 2)["BP"]
-    task = world.problem.steps_per_task * runs * times.best * 1e-6
-    side.path.write_back()
-    probe = side.path.plan(1).probe(2000, world.device)
-    found = []
-    for _ in range(3):
+    times = alternate({"BP": side}, 4)["BP"]
+    block, task = (1e-6 * each * side.run_updates for each in (times.median, times.median))
+    task *= world.problem.steps_per_task / side.updates
+    on_gpu = world.device.type == "cuda"
+    begun, whole, added = [], [], []
+    for number in range(1, 3 if width > 1000 else 6):
+        side.path.write_back()
+        probe = side.path.plan(number).probe(2000, world.device)
+        _wait(on_gpu)
         start = time.perf_counter()
-        measure(list(MEASURES), side.stack, probe)
-        found.append(time.perf_counter() - start)
-    seconds = min(found)
-    table.note(f"N={width}, {runs} run(s): {seconds:.2f} s of a task of {task:.1f} s")
-    table.row(f"measures, share of a task, N={width}", value=100 * seconds / task, goal=goal)
+        later = begin_measure(list(MEASURES), side.stack, probe)
+        _wait(on_gpu)
+        begun.append(time.perf_counter() - start)
+        later()
+        whole.append(time.perf_counter() - start)
+        if on_gpu:
+            blocks = math.ceil(min(task, 1.5 * whole[-1]) / block)
+            start = time.perf_counter()
+            later = begin_measure(list(MEASURES), side.stack, probe)
+            for _ in range(blocks):
+                side.prepare()
+                side.block()
+            later()
+            added.append(time.perf_counter() - start - blocks * block)
+    table.note(
+        f"N={width}, {runs} run(s): {min(whole):.2f} s of a task of {task:.1f} s; queued after {min(begun):.2f} s"
+    )
+    value = 100 * statistics.median(added or whole) / task
+    table.row(f"measures, share of a task, N={width}", value=value, goal=goal)
+
+
+def _wait(on_gpu: bool) -> None:
+    if on_gpu:
+        torch.cuda.synchronize()
+
+
+def perturbed(table: Table, world: World, width: int, runs: int, blocks: int, goal: Goal) -> None:
+    """Shrink and perturb over backpropagation."""
+    methods = {"BP": BP, "shrink and perturb": (SGD(0.003), ShrinkAndPerturb(1e-4, 1e-5))}
+    sides = {name: engine(world, (width,) * 3, each, runs) for name, each in methods.items()}
+    times = alternate(sides, blocks)
+    for name, side in sides.items():
+        moves = moved(side, (width,) * 3, methods[name], world)
+        kernel = times[name]
+        ratio = kernel.median / times["BP"].median
+        last = goal if name != "BP" else None
+        table.row(name, kernel.median, kernel.best, None, ratio, last, moves, bandwidth(world.device.type))

@@ -58,6 +58,17 @@ class Transformer(nn.Module):
         return (self.left(h) * torch.sigmoid(self.right(h))).mean(1)
 
 
+class Branches(nn.Module):
+    """Two layers side by side whose units one bias is compensated for, often at the same tick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.out = nn.Linear(40, 30), nn.Linear(40, 30), nn.Linear(60, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.cat((torch.relu(self.left(x)), torch.tanh(self.right(x))), 1))
+
+
 def mlp() -> nn.Module:
     """Three hidden layers."""
     return nn.Sequential(
@@ -71,6 +82,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv": (ConvNet, (8, 3, 16, 16)),
     "separable": (Separable, (8, 3, 16, 16)),
     "transformer": (Transformer, (4, 7, 32)),
+    "branches": (Branches, (16, 40)),
 }
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, 0.01),

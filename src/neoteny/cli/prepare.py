@@ -19,7 +19,7 @@ from neoteny.cli.trust import DIGEST
 from neoteny.experiments import Experiment
 from neoteny.problems.problem import Problem, Source
 from neoteny.suite.configuration import describe
-from neoteny.suite.environment import choose_device, choose_kernel, open_problems, versions
+from neoteny.suite.environment import check_matmul, choose_device, choose_kernel, open_problems, versions
 from neoteny.suite.schedulers.scheduler import Orders, check_folder, parse_pairs, split_name
 from neoteny.suite.shards import Shard
 from neoteny.suite.stacks import Run, runs_of
@@ -85,6 +85,7 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
         sweep = dataclasses.replace(sweep, runs=options.runs, settings=settings)
     device = choose_device(options.device, sweep) if name == "local" else _choose_there(options, sweep)
     kernel = choose_kernel(options.kernel, device)
+    check_matmul(sweep, device, kernel)
     every = runs_of(sweep, sweep.settings, kernel, range(1))
     streams = open_problems(sweep, options.data)
     about = {

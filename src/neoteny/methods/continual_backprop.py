@@ -182,11 +182,8 @@ class ContinualBackprop(Method):
         due: list[tuple[LiveGroup, State, np.ndarray]] = []
         for group in groups:
             statistics = state[group.name]
-            if statistics.pop("recount", False):
-                self._recount(statistics)
-            counts = statistics["schedule"].tick()
+            counts = self._tick(statistics)
             if counts is not None:
-                statistics["replaced"] += counts
                 due.append((group, statistics, counts))
         fused = fused_reset(view, state) if due else None
         if fused is None:
@@ -203,6 +200,21 @@ class ContinualBackprop(Method):
         for (group, statistics, _), units_due in zip(due, chosen, strict=True):
             draw_incoming(view, group, units_due, statistics["schedule"].step, by=self)
             units.start_again(statistics, units_due, statistics["schedule"].step)
+
+    def count_ahead(self, view: View, state: State, updates: int) -> tuple[np.ndarray, int]:
+        """How many units `replace` would take at the next updates, which then count as done.
+
+        Returns:
+            int64 (updates, groups, runs), and the number of updates before them.
+        """
+        step = next(iter(state.values()))["schedule"].step
+        counts = np.zeros((updates, len(view.groups), *(view.runs or (1,))), dtype=np.int64)
+        for update in counts:
+            for row, group in zip(update, view.groups, strict=True):
+                due = self._tick(state[group.name])
+                if due is not None:
+                    row[:] = due
+        return counts, step
 
     def on_units_reset(self, view: View, state: State, group: LiveGroup, chosen: ChosenUnits) -> None:
         """Units that another method has reset are zero steps old; the schedule counts its eligible units again."""
@@ -280,10 +292,10 @@ class ContinualBackprop(Method):
         return KernelState(units=state)
 
     def recorded_step(self) -> RecordedStep | str:
-        """The measures are recorded; units are replaced at few updates, between two replays."""
+        """The measures are recorded, and where its kernels know the network, the replacements."""
         if self._uses_gradients:
             return f"the utility {self.utility!r} of ContinualBackprop is not covered"
-        return RecordedStep(record=self.measure, between=self.replace)
+        return RecordedStep(record=self.measure, between=self.replace, ahead=self.count_ahead)
 
     @property
     def _uses_gradients(self) -> bool:
@@ -291,6 +303,15 @@ class ContinualBackprop(Method):
 
     def _settings(self) -> Settings:
         return Settings(self.decay_rate, self.utility, self.maturity_threshold, self.compensate)
+
+    def _tick(self, statistics: State) -> np.ndarray | None:
+        """How many units of a group are due in each run at the next update; None where that is zero for all."""
+        if statistics.pop("recount", False):
+            self._recount(statistics)
+        counts = statistics["schedule"].tick()
+        if counts is not None:
+            statistics["replaced"] += counts
+        return counts
 
     def _recount(self, statistics: State, step: int | None = None, accumulator: Any = None) -> None:
         """Count eligible units from the birth steps; on a GPU this waits for the device."""

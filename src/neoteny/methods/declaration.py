@@ -172,16 +172,20 @@ class RecordedStep:
     """How a method's step is recorded in a CUDA graph.
 
     A step that acts at few updates only has two parts: `record` happens at every update and is recorded, `between`
-    happens between two replays and gets what `record` returned.
+    happens between two replays and gets what `record` returned. With `ahead`, a backend may do what `between` does
+    inside the graph, where the replacement that `kernel_terms` declares says all about it.
 
     Attributes:
         record: (view, state) to anything; None records the whole `Method.step`.
         between: (view, state, what `record` returned) to None; None for a step that is recorded whole.
+        ahead: (view, state, updates) to how many units are due at the next updates (see
+            `ContinualBackprop.count_ahead`); None for a step that does not replace units.
         counts: whether the step counts updates in `state["step"]`, which the graph then does on the device.
     """
 
     record: Callable[..., Any] | None = None
     between: Callable[..., None] | None = None
+    ahead: Callable[..., tuple[Any, int]] | None = None
     counts: bool = False
 
 

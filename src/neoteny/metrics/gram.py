@@ -7,6 +7,9 @@ that this may cause is bounded for every matrix, and where the bound is not smal
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -21,6 +24,8 @@ BATCHED_SIZE = 256
 device alone."""
 _BATCH = 32
 _EPS = torch.finfo(torch.float64).eps
+Submit = Callable[[Callable[[], Tensor], int], Callable[[], Tensor]]
+"""Has a function called at some time, and returns what waits for its result; with the bytes that it holds."""
 
 
 def effective_rank_by_gram(matrix: Tensor, repeats: Tensor | None = None, tolerance: float = 1e-6) -> Tensor:
@@ -52,21 +57,31 @@ def effective_rank_by_gram(matrix: Tensor, repeats: Tensor | None = None, tolera
         >>> torch.allclose(effective_rank_by_gram(twice[1:], torch.tensor([2, 1])), effective_rank(twice))
         True
     """
+    return effective_rank_later(matrix, repeats, tolerance)()
+
+
+def effective_rank_later(
+    matrix: Tensor, repeats: Tensor | None = None, tolerance: float = 1e-6, submit: Submit | None = None
+) -> Callable[[], Tensor]:
+    """What gives `effective_rank_by_gram`: on a GPU matrices are squared now, and decomposed where `submit` has it.
+
+    Args:
+        matrix, repeats, tolerance: see there; a matrix must not change until it is decomposed.
+        submit: takes the decompositions, all on the processor (see `host_threads`); None: they are done now.
+    """
     matrix = check_matrices(matrix, "effective_rank_by_gram", "matrix", "n, m")
     weight = _check_repeats(matrix, repeats)
-    runs = matrix.shape[:-2]
+    runs, device = matrix.shape[:-2], matrix.device
     matrix, weight = matrix.reshape(-1, *matrix.shape[-2:]), weight.reshape(-1, matrix.shape[-2])
-    batched = matrix.is_cuda and min(matrix.shape[-2:]) <= BATCHED_SIZE
-    ranks: list[Tensor] = []
-    for start in range(0, len(matrix), _BATCH if batched else 1):
-        stop = min(start + (_BATCH if batched else 1), len(matrix))
-        some, limit, finite = _scale(matrix[start:stop], weight[start:stop], compress=not batched)
-        values = _eigenvalues(some, _BATCH if batched else 1)
-        rank, error = rank_from_eigenvalues(values, limit.cpu())
-        for number in (error > tolerance).nonzero().flatten().tolist():
-            rank[number] = _look_closer(some[number], values[number], tolerance)
-        ranks.append(torch.where(finite.cpu(), rank, torch.nan))
-    return torch.cat(ranks).reshape(runs).to(matrix.device)
+    batch = _BATCH if matrix.is_cuda and min(matrix.shape[-2:]) <= BATCHED_SIZE else 1
+    found: list[Callable[[], Tensor]] = []
+    for start in range(0, len(matrix), batch):
+        part = _Squared(matrix[start : start + batch], weight[start : start + batch], tolerance, batch)
+        if submit is not None:
+            found.append(submit(partial(part.ranks, on_host=True), part.bytes))
+        else:
+            found.append(partial(torch.clone, part.ranks(on_host=False)))
+    return lambda: torch.cat([ranks() for ranks in found]).reshape(runs).to(device)
 
 
 def ranks_by_gram(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,16 +171,35 @@ def _keep(tensor: Tensor, mask: Tensor, dim: int) -> Tensor:
     return tensor.index_select(dim, places if len(places) else torch.zeros_like(mask[:1], dtype=torch.int64))
 
 
-def _eigenvalues(matrix: Tensor, count: int) -> Tensor:
-    """Eigenvalues (b, k) of the Gram matrices of (b, n, m), largest first, on the CPU; `count` are made at once."""
-    given = len(matrix)
-    if given < count:  # always the same batch size: which algorithm a library takes may depend on it
-        filler = matrix.new_zeros(count - given, *matrix.shape[1:])
-        matrix = torch.cat((matrix, filler))
-    small = matrix.mT if matrix.shape[-1] < matrix.shape[-2] else matrix
-    if small.shape[-2] <= BATCHED_SIZE:  # a processor is 2 to 20 times as fast with these as a GPU
-        return torch.linalg.eigvalsh((small @ small.mT)[:given].cpu()).flip(-1)
-    return torch.stack([torch.linalg.eigvalsh(_lower_gram(one)).cpu() for one in small]).flip(-1)
+class _Squared:
+    """The Gram matrices of some matrices (b, n, m), of which `batch` are made at once."""
+
+    def __init__(self, matrix: Tensor, weight: Tensor, tolerance: float, batch: int) -> None:
+        self._matrix, self._weight, self._tolerance, self._batch = matrix, weight, tolerance, batch
+        some, self._limit, self._finite = self._scaled()
+        given = len(some)
+        if given < batch:  # always the same batch size: which algorithm a library takes may depend on it
+            some = torch.cat((some, some.new_zeros(batch - given, *some.shape[1:])))
+        small = some.mT if some.shape[-1] < some.shape[-2] else some
+        self._small = small.shape[-2] <= BATCHED_SIZE
+        self._grams = (small @ small.mT)[:given] if self._small else torch.stack([_lower_gram(one) for one in small])
+        self.bytes = self._grams.numel() * self._grams.element_size() + matrix.numel() * matrix.element_size()
+
+    def ranks(self, on_host: bool) -> Tensor:
+        """Effective ranks (b,), on the CPU; `on_host`: whether large matrices are decomposed there, too."""
+        if self._small or on_host:  # a processor is 2 to 20 times as fast with small ones as a GPU
+            values = torch.linalg.eigvalsh(self._grams.cpu()).flip(-1)
+        else:
+            values = torch.stack([torch.linalg.eigvalsh(gram).cpu() for gram in self._grams]).flip(-1)
+        rank, error = rank_from_eigenvalues(values, self._limit.cpu())
+        unsure = (error > self._tolerance).nonzero().flatten().tolist()
+        some = self._scaled()[0] if unsure else self._grams
+        for number in unsure:
+            rank[number] = _look_closer(some[number], values[number], self._tolerance)
+        return torch.where(self._finite.cpu(), rank, torch.nan)
+
+    def _scaled(self) -> tuple[Tensor, Tensor, Tensor]:
+        return _scale(self._matrix, self._weight, compress=self._batch == 1)
 
 
 def _lower_gram(matrix: Tensor) -> Tensor:

@@ -83,6 +83,8 @@ def _configure(sweep: Sweep, setting: Setting, seed: int, kernel: str) -> dict[s
         "kernel": choose_backend(kernel, problem, setting)[0],
         "seed": seed,
     }
+    if sweep.matmul is not None:
+        described["matmul"] = sweep.matmul
     if any(name in LEARNING_MEASURES for name in sweep.measures):
         described["probe"] = [sweep.probe_updates, sweep.probe_optimizer, sweep.probe_step_size]
     if setting.agent is not None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import neoteny
 from neoteny.problems.problem import Problem, Source, Stream, Worlds
+from neoteny.suite.configuration import choose_backend
 from neoteny.suite.selection import check_columns
 from neoteny.suite.sweep import Sweep
 from neoteny.text import nearest
@@ -63,6 +66,43 @@ def set_deterministic() -> None:
     torch.set_flush_denormal(True)  # numbers below 1e-38 slow Adam down by a quarter
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
+
+
+def check_matmul(sweep: Sweep, device: torch.device, kernel: str) -> None:
+    """Refuse a sweep's `matmul` where it has no effect: on the CPU, and in our CUDA kernel, which has its own products.
+
+    Args:
+        sweep: what is to run.
+        device: where.
+        kernel: as `choose_kernel` gives it.
+    """
+    if sweep.matmul is None:
+        return
+    asked = f"matmul={sweep.matmul!r}"
+    if device.type != "cuda":
+        raise ValueError(f"Sweep: {asked} is of products on a CUDA device, and this is {device.type}; leave it out.")
+    for setting in sweep.settings:
+        if choose_backend(kernel, setting.problem or sweep.problem, setting)[0] == "cuda":
+            raise ValueError(
+                f"Setting {setting.label!r}: {asked} has no effect in the CUDA kernel, which multiplies in float32; "
+                "leave it out, or run with --kernel reference."
+            )
+
+
+@contextlib.contextmanager
+def multiplying(matmul: str | None) -> Iterator[None]:
+    """Let products of float32 numbers on a CUDA device be what a sweep's `matmul` says; None leaves them alone."""
+    if matmul is None:
+        yield
+        return
+    products: Any = torch.backends.cuda.matmul
+    convolutions: Any = torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = matmul == "tf32"
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
 
 
 def versions() -> dict[str, str]:

@@ -7,8 +7,9 @@ one by writing the function and its line in `MEASURES`. Measures for which a cop
 Where the hidden units are is found by tracing the network, as in `diagnose`, and they are read at the same points: at
 the input of the layer that consumes them (behind a pooling), but before a norm that follows the activation.
 
-Each run has its own forward pass, and decompositions are of one matrix each (or of a fixed number at once), so a run
-measures the same in any stack.
+Each run has its own forward pass (or that of a fixed number of runs at once), and decompositions are of one matrix
+each, so a run measures the same in any stack. On a GPU the processor decomposes, and what `begin_measure` returns
+waits for it: the next task can be trained meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from torch.func import functional_call
 
 from neoteny import metrics
 from neoteny.layers.groups import UnitGroup
-from neoteny.metrics.gram import BATCHED_SIZE, effective_rank_by_gram
+from neoteny.metrics.gram import BATCHED_SIZE, Submit, effective_rank_by_gram, effective_rank_later
+from neoteny.metrics.host_threads import host_threads, processors
+from neoteny.stacking.forward import ChainForward, is_chain
 from neoteny.stacking.stack import Stack
 from neoteny.suite.plasticity_probe import LEARNING_MEASURES
 from neoteny.text import nearest
@@ -33,6 +36,8 @@ from neoteny.wiring.read_point import by_unit, read_at
 from neoteny.wiring.sandbox import few_examples
 
 _CHUNK_BYTES = 2**29  # of a layer's activations on a GPU, where small networks are measured together
+_BATCH = 32  # runs in one forward pass there, always as many: which algorithm a library takes may depend on it
+_ENOUGH_PROCESSORS = 8  # that decompose large matrices faster than a GPU on which nothing else runs
 _SPREAD = -7046029254386353131  # 2**64 over the golden ratio, as a signed number: its multiples have no pattern
 
 
@@ -120,15 +125,39 @@ def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Ten
     Raises:
         ValueError: tracing cannot tell where the hidden units of the network are; the message names it.
     """
+    return begin_measure(names, stack, inputs)()
+
+
+@torch.no_grad()
+def begin_measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> Callable[[], dict[str, Tensor]]:
+    """What gives `measure`'s result; all that reads the networks is done, or queued on the device, on return."""
     groups = _hidden_units(stack, inputs) if any(name not in _OF_WEIGHTS for name in names) else ()
-    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    found: dict[str, list[Callable[[], Tensor]]] = {name: [] for name in names}
     for start, stop in _chunks(stack, inputs):
         snapshot = _take(stack, groups, inputs, start, stop, count_repeats="effective_rank" in names)
         for name in names:
             needs = snapshot.weights if name in _OF_WEIGHTS else snapshot.activations
-            values = MEASURES[name](snapshot) if needs else torch.full((stop - start,), torch.nan)
-            found[name].append(values.to("cpu", torch.float64))
-    return {name: torch.cat(chunks) for name, chunks in found.items()}
+            if not needs:
+                values = torch.full((stop - start,), torch.nan)
+            elif name == "effective_rank" and inputs.is_cuda:
+                found[name].append(_ranks_later(snapshot))
+                continue
+            else:
+                values = MEASURES[name](snapshot)
+            found[name].append(lambda values=values: values)
+    return lambda: {
+        name: torch.cat([each().to("cpu", torch.float64) for each in parts]) for name, parts in found.items()
+    }
+
+
+def _ranks_later(snapshot: Snapshot) -> Callable[[], Tensor]:
+    """`effective_rank`, with the decompositions of each layer in threads of the host where that is faster."""
+    ranks: list[Callable[[], Tensor]] = []
+    for layer in snapshot.activations:
+        on_host = min(layer.shape[-2:]) <= BATCHED_SIZE or processors() >= _ENOUGH_PROCESSORS
+        submit: Submit | None = host_threads(layer.device).submit if on_host else None
+        ranks.append(effective_rank_later(layer, snapshot.repeats, submit=submit))
+    return lambda: torch.stack([rank() for rank in ranks]).mean(0)
 
 
 _TRACED: weakref.WeakKeyDictionary[Stack, tuple[Hashable, tuple[UnitGroup, ...]]] = weakref.WeakKeyDictionary()
@@ -163,18 +192,49 @@ def _take(
 ) -> Snapshot:
     """The snapshot of runs start to stop - 1."""
     module, tensors = stack.template, stack.evaluation_tensors
-    runs = [
-        _read(module, groups, {name: tensor[run] for name, tensor in tensors.items()}, inputs[run])
-        for run in range(start, stop)
-    ]
-    layers = [torch.stack(units) for units in zip(*runs, strict=True)]  # (R, examples, units, what a unit has)
+    if stop - start > 1 and _reads_linear(module, groups):
+        layers = _read_together(module, groups, tensors, inputs, start, stop)
+    else:
+        runs = [
+            _read(module, groups, {name: tensor[run] for name, tensor in tensors.items()}, inputs[run])
+            for run in range(start, stop)
+        ]
+        layers = [torch.stack(units) for units in zip(*runs, strict=True)]  # (R, examples, units, what a unit has)
     parameters = dict(module.named_parameters())
     weights = [tensors[name][start:stop] for name, parameter in parameters.items() if parameter.dim() >= 2]
     repeats = torch.ones(stop - start, inputs.shape[1], device=inputs.device)
     if count_repeats:
-        repeats = torch.stack([_repeats(each) for each in inputs[start:stop]])
+        together = max(1, _CHUNK_BYTES // (8 * inputs[0].numel())) if inputs.is_cuda else 1
+        repeats = torch.cat([_repeats(some) for some in inputs[start:stop].split(together)])
     positions = [layer.movedim(2, -1).flatten(1, -2) for layer in layers]
     return Snapshot([layer.flatten(2) for layer in layers], positions, weights, repeats)
+
+
+def _reads_linear(module: nn.Module, groups: Sequence[UnitGroup]) -> bool:
+    """Whether one pass of `ChainForward` shows all hidden units: they are read by linear layers of a chain."""
+    return is_chain(module) and all(isinstance(module.get_submodule(read_at(group)), nn.Linear) for group in groups)
+
+
+def _read_together(
+    module: nn.Module, groups: Sequence[UnitGroup], tensors: dict[str, Tensor], inputs: Tensor, start: int, stop: int
+) -> list[Tensor]:
+    """Each layer's units (R, examples, units, features of a unit) of runs start to stop - 1, `_BATCH` in a pass."""
+    forward = ChainForward(module, dict.fromkeys(map(read_at, groups)))
+    parts: list[list[Tensor]] = [[] for _ in groups]
+    training = module.training
+    module.eval()
+    try:
+        for first in range(start, stop, _BATCH):
+            runs = torch.arange(first, first + _BATCH, device=inputs.device).clamp_max(stop - 1)
+            _, seen = forward({name: tensor[runs] for name, tensor in tensors.items()}, inputs[runs])
+            for group, part in zip(groups, parts, strict=True):
+                port = next(port for port in (*group.consumers, *group.norms) if port.module == read_at(group))
+                assert port.features is not None
+                units = seen[read_at(group)][: stop - first].flatten(1, -2)
+                part.append(units[..., port.features.to(units.device)])
+    finally:
+        module.train(training)
+    return [torch.cat(part) for part in parts]
 
 
 def _read(module: nn.Module, groups: Sequence[UnitGroup], tensors: dict[str, Tensor], inputs: Tensor) -> list[Tensor]:
@@ -208,13 +268,13 @@ def _read(module: nn.Module, groups: Sequence[UnitGroup], tensors: dict[str, Ten
 
 
 def _repeats(examples: Tensor) -> Tensor:
-    """How often each example occurs, at its first place; 0 at the others."""
-    bits = examples.flatten(1).to(torch.float64).view(torch.int64)
-    factors = torch.arange(1, bits.shape[1] + 1, device=bits.device) * _SPREAD | 1
+    """How often each example (R, examples, ...) occurs in its run, at its first place; 0 at the others."""
+    bits = examples.flatten(2).to(torch.float64).view(torch.int64)
+    factors = torch.arange(1, bits.shape[-1] + 1, device=bits.device) * _SPREAD | 1
     keys, order = torch.sort((bits * factors).sum(-1), stable=True)  # equal examples have equal keys
-    sorted_bits = bits[order]
+    sorted_bits = bits.gather(1, order.unsqueeze(-1).expand(bits.shape))
     fresh = torch.ones_like(keys, dtype=torch.bool)
-    fresh[1:] = (keys[1:] != keys[:-1]) | (sorted_bits[1:] != sorted_bits[:-1]).any(-1)
-    group = fresh.cumsum(0) - 1
-    counts = torch.zeros_like(keys).scatter_add(0, group, torch.ones_like(keys))
-    return torch.zeros_like(keys).scatter(0, order, torch.where(fresh, counts[group], 0)).float()
+    fresh[:, 1:] = (keys[:, 1:] != keys[:, :-1]) | (sorted_bits[:, 1:] != sorted_bits[:, :-1]).any(-1)
+    group = fresh.cumsum(1) - 1
+    counts = torch.zeros_like(keys).scatter_add(1, group, torch.ones_like(keys))
+    return torch.zeros_like(keys).scatter(1, order, torch.where(fresh, counts.gather(1, group), 0)).float()

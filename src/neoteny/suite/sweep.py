@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from neoteny.suite.rl.agent import AgentTraining
     from neoteny.suite.stacks import PlannedStack
 
+MATMULS = ("float32", "tf32")
 SCALES = ("smoke", "laptop", "paper")
 COLUMNS = ("run_id", "method", "setting", "hyperparameters", "seed", "task", "metric", "value", "scale")
 """What every table of results has; a setting's details come beside them."""
@@ -238,6 +239,9 @@ class Sweep:
             (`suite.plasticity_probe.LEARNING_MEASURES`); at most those of a task.
         probe_optimizer: what the copy learns with, from nothing: "sgd" or "adam".
         probe_step_size: its step size.
+        matmul: on a CUDA device, what the library and CUDA graphs multiply float32 numbers in: "tf32" (10 bits of
+            mantissa) or "float32". None leaves both as torch has them: matrix products in float32, convolutions in
+            TF32. See `suite.environment.check_matmul` for where it has no effect and is refused.
     """
 
     problem: Problem
@@ -254,6 +258,7 @@ class Sweep:
     probe_updates: int = field(default=200, metadata=NEW_FIELD)
     probe_optimizer: str = field(default="sgd", metadata=NEW_FIELD)
     probe_step_size: float = field(default=0.01, metadata=NEW_FIELD)
+    matmul: str | None = field(default=None, metadata=NEW_FIELD)
 
     def __post_init__(self) -> None:
         check_kind("Sweep", "problem", self.problem, Problem, "PermutedMNIST(tasks=10)")
@@ -291,6 +296,10 @@ class Sweep:
             raise ValueError(f"Sweep: two settings have the label {twice[0]!r}; name what differs in their `details`.")
         if not isinstance(self.dtype, str) or self.dtype not in ("float32", "float64"):
             raise ValueError(f'Sweep: dtype must be "float32" or "float64"; got {self.dtype!r}.')
+        if self.matmul is not None and (not isinstance(self.matmul, str) or self.matmul not in MATMULS):
+            raise ValueError(f'Sweep: matmul must be "float32", "tf32" or None; got {self.matmul!r}.')
+        if self.matmul is not None and self.dtype != "float32":
+            raise ValueError(f"Sweep: matmul={self.matmul!r} has no effect on numbers of {self.dtype}; leave it out.")
 
 
 def seeds_after(sweep: Sweep, setting: Setting) -> range:

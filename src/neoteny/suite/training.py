@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from neoteny.foreign_code import called, generator_states, is_users, refuse_draw
 from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.stacking.stack import Loss, Stack, stack
 from neoteny.suite.checked_stream import CheckedStream
-from neoteny.suite.measures import measure
+from neoteny.suite.environment import multiplying
+from neoteny.suite.measures import begin_measure
 from neoteny.suite.plasticity_probe import LEARNING_MEASURES, OPTIMIZERS, PlasticityProbe, fresh_stack
 from neoteny.suite.provenance import digest_weights
 from neoteny.suite.stacks import PlannedStack
@@ -48,6 +50,7 @@ class Training:
         self.device = device
         self.task, self.step = 0, 0
         self.rows: dict[str, dict[int, Tensor]] = {}
+        self._measuring: Callable[[], None] | None = None
         stream = CheckedStream(self.problem, stream) if is_users(stream) else stream
         self._seeds = [run.seed for run in planned.runs]
         self._dtype = getattr(torch, planned.sweep.dtype)
@@ -96,6 +99,10 @@ class Training:
 
     def run(self, pause: Callable[[], None]) -> None:
         """Train to the end; `pause` is called between blocks and may save a checkpoint or raise."""
+        with multiplying(self.planned.sweep.matmul):
+            self._run(pause)
+
+    def _run(self, pause: Callable[[], None]) -> None:
         while not self.finished:
             with self._located():
                 plan = self._backend.plan(self.task)
@@ -116,6 +123,7 @@ class Training:
                 pause()
                 if ends:
                     break
+        self._settle()
 
     def latest(self) -> tuple[str, float] | None:
         """The performance of the last finished task, mean over the runs that have not diverged."""
@@ -126,6 +134,7 @@ class Training:
 
     def table(self) -> dict[str, Tensor]:
         """metric -> (tasks measured, n), with the task numbers under "<metric>.tasks"; nan after a divergence."""
+        self._settle()
         found: dict[str, Tensor] = {}
         for metric, by_task in self.rows.items():
             tasks = sorted(by_task)
@@ -142,6 +151,7 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-identical continuation needs. Plans need no more than the task number."""
         self._backend.write_back()
+        self._settle()
         return {
             "task": self.task,
             "step": self.step,
@@ -156,6 +166,7 @@ class Training:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from where `state_dict()` was taken."""
+        self._measuring = None
         self._stack.load_state_dict(state["stack"])
         self._backend.read()
         self.task, self.step, self._block = state["task"], state["step"], state["block"]
@@ -192,11 +203,27 @@ class Training:
             inputs = self.problem.as_inputs(plan.probe(sweep.probe_examples, self.device), self._dtype)
             still = [name for name in sweep.measures if name not in LEARNING_MEASURES]
             learning = [name for name in sweep.measures if name in LEARNING_MEASURES]
-            found = measure(still, self._stack, inputs) if still else {}
-            if learning:
-                found |= self._probing().measure(learning, self._stack, inputs)
+            self._settle()
+            later = begin_measure(still, self._stack, inputs) if still else dict
+            found = self._probing().measure(learning, self._stack, inputs) if learning else {}
             for name in sweep.measures:
-                self._record(name, found[name])
+                self.rows.setdefault(name, {})  # their place among the metrics does not depend on when they are made
+            self._measuring = partial(self._record_measures, self.task, self.diverged_at.clone(), later, found)
+            if self.device.type == "cpu":
+                self._settle()
+
+    def _record_measures(
+        self, task: int, diverged_at: Tensor, later: Callable[[], dict[str, Tensor]], found: dict[str, Tensor]
+    ) -> None:
+        found = found | later()
+        for name in self.planned.sweep.measures:
+            self.rows[name][task] = torch.where(diverged_at >= 0, torch.nan, found[name].double())
+
+    def _settle(self) -> None:
+        """Wait for the measures that are still being made, while a task was trained."""
+        if self._measuring is not None:
+            record, self._measuring = self._measuring, None
+            record()
 
     def _probing(self) -> PlasticityProbe:
         """The plasticity probe; its unseen task and its fresh networks are the same all along."""

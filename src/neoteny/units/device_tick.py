@@ -124,7 +124,7 @@ def _make(view: View, state: dict[str, Any], settings: Settings) -> Fused | str:
         return f"the utility {settings.utility!r} is computed from gradients"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
-    from neoteny.units.device import layout, rewrite, tick
+    from neoteny.units.device import layout, plan, rewrite, tick
 
     decay, threshold = settings.decay, settings.threshold
     if not isinstance(decay, (int, float)) or not isinstance(threshold, int):
@@ -133,5 +133,5 @@ def _make(view: View, state: dict[str, Any], settings: Settings) -> Fused | str:
     if why:
         return why
     measure = tick.FusedMeasure(view, view.groups, state, view.modules, float(decay), UTILITIES[settings.utility])
-    why = rewrite.why_not(view.groups)
+    why = plan.why_not(view.groups)
     return Fused(measure, None if why else rewrite.FusedReset(measure, threshold, settings.compensate), why)

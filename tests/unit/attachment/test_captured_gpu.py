@@ -92,7 +92,7 @@ def agree(one: Training, other: Training, exactly: bool = True) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("net", ["mlp", "mlp, batch 1", "conv", "transformer"])
+@pytest.mark.parametrize("net", ["mlp", "mlp, batch 1", "conv", "transformer", "branches"])
 def test_replays_are_the_updates_made_one_by_one(net: str, optimizer: str) -> None:
     torch.backends.cudnn.deterministic = True
     sides = [Training(net, optimizer, METHOD, capturable=capturable) for capturable in (True, False)]

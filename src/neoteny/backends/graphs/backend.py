@@ -1,9 +1,10 @@
 """GraphBackend: a stack whose update is recorded once as a CUDA graph and then replayed.
 
 On a GPU a small network's update is spent launching kernels. Recorded, it costs the host one call, and the host never
-waits for the device inside a block: losses, accuracies and the first update that is not finite add up on the device,
-and the replacement schedule is known ahead (`schedule`), so the few updates at which units are due do their choice and
-reset between two replays.
+waits for the device inside a block: losses, accuracies and the first update that is not finite add up on the device.
+The replacement schedule is known ahead (`schedule`): it is copied to the device for some updates at a time, and the
+graph itself chooses and resets the units that are due (`replacement`). Where its kernels do not know the network,
+`reason` says so, and units are chosen and reset by the library between two replays.
 
 It is the library's update: the same methods on the same tensors, which a graph changes in place. So the stack's state
 is the state, and a checkpoint needs nothing of the graph, which is recorded again after a resume. Networks of
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from neoteny.backends.graphs.conv_streams import SideBySide
+from neoteny.backends.graphs.replacement import Replacements, replacements_of
 from neoteny.backends.library import BLOCK_UPDATES, StackBackend
 from neoteny.methods.declaration import RecordedStep, recorded_step_of
 from neoteny.methods.method import Method, State
@@ -32,6 +34,7 @@ from neoteny.stacking.stack import Stack
 
 _BATCH_BYTES = 256 * 2**20  # of inputs made at once: their order is drawn on the host while the device works
 _WARM_UPS = 2
+_MOST_AHEAD = 64  # updates whose replacements are counted at once: the device waits for the first of them
 Piece = Callable[[], None]
 
 
@@ -61,7 +64,8 @@ class GraphBackend(StackBackend):
         dtype: of the inputs.
 
     Attributes:
-        reason: why the update is launched one operation at a time instead of replayed; "" if it is not.
+        reason: why the update is launched one operation at a time instead of replayed, or why units are replaced
+            between two replays; "" if neither is so.
     """
 
     def __init__(
@@ -79,7 +83,8 @@ class GraphBackend(StackBackend):
                 "GraphBackend records the step size with the update, but "
                 f"{type(problem).__name__} changes it during a task."
             )
-        self.reason = "" if device.type == "cuda" else "no CUDA device"
+        self._replays = device.type == "cuda"
+        self.reason = "" if self._replays else "no CUDA device"
         reads = dict.fromkeys(name for method in stack.methods for name in method.reads(stack.view))
         self._forward: Forward = SideBySide.of(stack.template, reads, device) or stack.forward
         declared = [step for method in stack.methods if isinstance(step := recorded_step_of(method), RecordedStep)]
@@ -87,6 +92,7 @@ class GraphBackend(StackBackend):
         # The first piece ends with the method that acts between replays; what follows it is a second piece.
         self._cut = next((k + 1 for k, step in enumerate(declared) if step.between), len(declared))
         self._recorded: Any = None
+        self._replacements: Replacements | None = None
         self._clocks: list[tuple[State, Tensor]] = [
             (state, torch.zeros((), dtype=torch.int64, device=device)) for _, step, state in self._steps if step.counts
         ]
@@ -105,25 +111,32 @@ class GraphBackend(StackBackend):
         self._total.zero_()
         self._broken.fill_(-1)
         self._update.fill_(start)
-        together = max(1, _BATCH_BYTES // (self._inputs.numel() * self._inputs.element_size()))
+        together = self._together()
         with self._counting(stop - start):
             for first in range(start, stop, together):
-                inputs, targets = self._plan.batches(first, min(first + together, stop), self._device)
+                last = min(first + together, stop)
+                inputs, targets = self._plan.batches(first, last, self._device)
+                if self._replacements is not None:
+                    self._replacements.prepare(last - first)
                 for batch, target in zip(inputs, targets, strict=True):
                     self._step(batch, target)
         return self._total.to("cpu", copy=True), self._broken.to("cpu", copy=True)
+
+    def _together(self) -> int:
+        """Updates whose inputs and replacements are prepared at once."""
+        return min(_MOST_AHEAD, max(1, _BATCH_BYTES // (self._inputs.numel() * self._inputs.element_size())))
 
     def _step(self, batch: Tensor, target: Tensor) -> None:
         self._inputs.copy_(batch)
         self._targets.copy_(target)
         for number, piece in enumerate(self._pieces):
             piece()
-            if number == 0:
+            if number == 0 and self._replacements is None:
                 self._act_between()
 
     @torch.no_grad()
     def _act_between(self) -> None:
-        """What is not recorded because it happens at few updates: continual backpropagation replaces units."""
+        """What is not recorded: the library replaces units."""
         _, step, state = self._steps[self._cut - 1]
         if step.between is not None:
             step.between(self._stack.view, state, self._recorded)
@@ -148,6 +161,8 @@ class GraphBackend(StackBackend):
                     method.step(view, state)
                 else:
                     self._recorded = step.record(view, state)
+            if self._replacements is not None:
+                self._replacements.replace()
         view.activations = {}
 
     @torch.no_grad()
@@ -155,6 +170,11 @@ class GraphBackend(StackBackend):
         """What comes after the method that acts between replays."""
         for method, _, state in self._steps[self._cut :]:
             method.step(self._stack.view, state)
+
+    def _whole(self) -> None:
+        """The whole update."""
+        self._learn()
+        self._finish()
 
     def _account(self, losses: Tensor, outputs: Tensor) -> None:
         """Add up the performance, and note the first update whose loss is not finite."""
@@ -185,14 +205,23 @@ class GraphBackend(StackBackend):
         self._inputs.copy_(inputs[0])
         self._targets.copy_(targets[0])
         pieces: list[Piece] = [self._learn, self._finish] if self._steps[self._cut :] else [self._learn]
-        if self.reason:
+        if not self._replays:
             self._pieces = pieces
             return
+        found = replacements_of(self._stack, self._cut - 1, self._together())
+        if isinstance(found, str):
+            self.reason = found
+        else:
+            self._replacements = found
+        if self._replacements is not None:
+            pieces = [self._whole]
         saved = self._stack.state_dict()
         side = torch.cuda.Stream(self._device)
         side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side), self._counting(0):
             for piece in pieces * _WARM_UPS:  # what is made at its first use cannot be made while recording
+                if self._replacements is not None:
+                    self._replacements.rest()
                 piece()
         torch.cuda.current_stream(self._device).wait_stream(side)
         self._stack.load_state_dict(saved)
@@ -208,6 +237,6 @@ class GraphBackend(StackBackend):
 
 def _capture(piece: Piece) -> Piece:
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may read what was measured
         piece()
     return graph.replay

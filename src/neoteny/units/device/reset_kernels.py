@@ -5,7 +5,11 @@ The tables are filled by `rewrite.py`; draws follow the layout of `draws.rng`.
 
 from __future__ import annotations
 
-from neoteny.units.device.memory import jit, libdevice, load_any, store_any, tl  # pyright: ignore
+from neoteny.units.device.memory import constant, jit, libdevice, load_any, store_any, tl  # pyright: ignore
+
+DUE = 6
+"""Numbers of a row of `due`: group, number of units, step, purpose of a random choice, run, maturity threshold."""
+_DUE = constant(DUE)
 
 
 @jit
@@ -40,7 +44,7 @@ def scores(
         score = number.to(tl.float32)
     else:
         score = tl.load(utility + base + u, mask=mask, other=0.0)
-        score = score / (1.0 - tl.load(power + base + u, mask=mask, other=0.0))
+        score = libdevice.div_rn(score, 1.0 - tl.load(power + base + u, mask=mask, other=0.0))  # the library's bits
     largest = 3.4028234663852886e38
     score = tl.where(score != score, largest, tl.minimum(score, largest))
     young = step - tl.load(born + base + u, mask=mask, other=0) <= threshold
@@ -58,16 +62,15 @@ def store_states(states, values, start, end, offsets, new, mask):
 
 
 @jit
-def advance(
-    due, groups, born, steps, waiting, replaced, rates, purposes, threshold, BY_LAYER: tl.constexpr, BLOCK: tl.constexpr
-):
+def advance(due, groups, born, steps, waiting, replaced, rates, BY_LAYER: tl.constexpr, BLOCK: tl.constexpr):
     """One step of the replacement schedule of one group per program: `Schedule.tick`, counted on the device.
 
     Compile it without fused multiply-adds: with other rounding, what is due at exactly 1 would come one step late.
     """
-    n = tl.program_id(0)
+    d = due + tl.program_id(0) * _DUE
+    n = tl.load(d)
     base, units = tl.load(groups + n * 16), tl.load(groups + n * 16 + 1)
-    step = tl.load(steps + n) + 1
+    step, threshold = tl.load(steps + n) + 1, tl.load(d + 5)
     u = tl.arange(0, BLOCK)
     mask = u < units
     ages = step - tl.load(born + base + u, mask=mask, other=0)
@@ -81,10 +84,8 @@ def advance(
     tl.store(steps + n, step)
     tl.store(waiting + n, total - whole)
     tl.store(replaced + n, tl.load(replaced + n) + count)
-    tl.store(due + n * 4, n.to(tl.int64))
-    tl.store(due + n * 4 + 1, count)
-    tl.store(due + n * 4 + 2, step)
-    tl.store(due + n * 4 + 3, tl.load(purposes + n))
+    tl.store(d + 1, count)
+    tl.store(d + 2, step)
 
 
 @jit
@@ -102,8 +103,8 @@ def choose_and_clear(
     born,
     mean,
     chosen,
-    seed,
-    threshold,
+    seeds,
+    first,
     most,
     RANDOM: tl.constexpr,
     COMPENSATE: tl.constexpr,
@@ -115,17 +116,21 @@ def choose_and_clear(
 
     The eligible units of lowest utility are due, ties to the lowest index; each program finds them for itself, and the
     first of each group writes them down. Their mean share of a consumer's pre-activation joins its bias,
-    or leaves the running mean behind it.
+    or leaves the running mean behind it. The rows of `due` from `first` on are served; no two groups among them may
+    add to one bias.
     """
-    n = tl.program_id(1)
-    d = due + n * 4
+    n = first + tl.program_id(1)
+    d = due + n * _DUE
     number, count, step, purpose = tl.load(d), tl.load(d + 1), tl.load(d + 2), tl.load(d + 3)
+    if count == 0:
+        return
+    seed, threshold = tl.load(seeds + tl.load(d + 4)), tl.load(d + 5)
     t = tl.load(ranges + number * 6) + tl.program_id(0)
-    if (t >= tl.load(ranges + number * 6 + 1)) | (count == 0):
+    if t >= tl.load(ranges + number * 6 + 1):
         return
     g = groups + number * 16
     base, units = tl.load(g), tl.load(g + 1)
-    score = scores(utility, power, born, base, units, tl.load(seed), step, purpose, threshold, RANDOM, BLOCK)
+    score = scores(utility, power, born, base, units, seed, step, purpose, threshold, RANDOM, BLOCK)
     every = tl.arange(0, BLOCK)
     j = jobs + tl.load(tiles + 2 * t) * 17
     r = tl.load(tiles + 2 * t + 1) * BR + tl.arange(0, BR)
@@ -180,7 +185,7 @@ def draw_and_write(
     vector_values,
     features,
     chosen,
-    seed,
+    seeds,
     most,
     clock,
     CLOCK_ON_DEVICE: tl.constexpr,
@@ -191,10 +196,11 @@ def draw_and_write(
     A program takes some columns of one producer, or one of those vectors.
     """
     n = tl.program_id(1)
-    d = due + n * 4
+    d = due + n * _DUE
     group, count, step = ranges + tl.load(d) * 6, tl.load(d + 1), tl.load(d + 2)
     if count == 0:
         return
+    seed = tl.load(seeds + tl.load(d + 4))
     t = tl.load(group + 2) + tl.program_id(0)
     k = tl.arange(0, BC)
     if t < tl.load(group + 3):
@@ -217,7 +223,7 @@ def draw_and_write(
             u = tl.load(chosen + n * most + m)
             for q in range(repeat):
                 row = tl.load(features + place + u * repeat + q)
-                own, first, second, odd = uniform_words(tl.load(seed), c, row, step, purpose)
+                own, first, second, odd = uniform_words(seed, c, row, step, purpose)
                 drawn = (own * 2.0 - 1.0) * scale
                 if family == 1:
                     angle = 6.283185307179586 * second

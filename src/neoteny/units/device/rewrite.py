@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from neoteny.draws.initial import Distribution
 from neoteny.draws.rng import purpose_code
-from neoteny.layers.ports import ConsumerPort, ProducerPort
-from neoteny.layers.regions import tap_layout
 from neoteny.units.device import reset_kernels as kernels
-from neoteny.units.device.layout import KINDS
+from neoteny.units.device.plan import COLUMNS, ROWS, Plan, merge
 from neoteny.units.device.schedule import DeviceSchedule
 from neoteny.units.device.tick import FusedMeasure
 from neoteny.units.utilities import RANDOM
-from neoteny.units.view import LiveGroup, View
+from neoteny.units.view import View
 
-_FAMILIES = {"uniform": 0, "normal": 1, "cut": 2}
-_ROWS, _COLUMNS = 128, 256
-_STEP, _CLOCK = 1, 2  # vectors that take the step of the replacement, or the optimizer's number of updates
-_KINDS = {**KINDS, torch.int64: 3}
 NOT_READY = (
     "A tick is being captured in a CUDA graph before its tables were made, or after the model, its optimizer's state "
     "or the shapes of its inputs have changed. Make three whole updates of the same shapes, plastic.step() included, "
     "then capture."
 )
-_TABLES = {"outgoing": 17, "rows": 2, "incoming": 12, "columns": 2, "states": 3, "vectors": 6}
-
-
-def why_not(groups: Sequence[LiveGroup]) -> str:
-    """Why units of these groups are not replaced by the fused reset, or ""."""
-    for group in groups:
-        for port, law in zip(group.producers, group.initial, strict=True):
-            if not isinstance(law, Distribution):
-                return f"{port.module} draws new weights with code of its own"
-        if group.units > 16384:
-            return f"{group.name} has more than 16,384 units"
-    return ""
 
 
 def warn_of_stale_graphs() -> None:
@@ -52,119 +31,6 @@ def warn_of_stale_graphs() -> None:
         RuntimeWarning,
         stacklevel=3,
     )
-
-
-class Plan:
-    """The rewriting of one group's units, as rows of the kernels' tables."""
-
-    def __init__(self, view: View, fused: FusedMeasure, number: int, compensate: bool) -> None:
-        self.view, self.fused = view, fused
-        group = fused.layout.groups[number]
-        self._rows: dict[str, list[list[int]]] = {name: [] for name in _TABLES}
-        self.laws: list[list[float]] = []
-        self.states: list[float] = []
-        self.values: list[float] = []
-        self.held: list[Tensor] = []
-        self.counted: list[str] = []
-        self.ready = True
-        statistics, means = fused.views[number][0], fused.means[group.name]
-        for port in group.consumers:
-            self._add_consumer(port, means.get(port.key) if compensate else None, compensate)
-        for port, law in zip(group.producers, group.initial, strict=True):
-            assert isinstance(law, Distribution)
-            self._add_producer(port, law)
-        for port in group.norms:
-            for name, value in port.fresh.items():
-                self._add_vector(view.tensor(name), port.features, value)
-                self._add_states(name, port.features)
-        for key, value in (("mean_activation", 0.0), ("utility", 0.0), ("decay_power", 1.0)):
-            self._add_vector(statistics[key], None, value)
-        self._add_vector(statistics["born"], None, 0.0, special=_STEP)
-        for kept in means.values():
-            self._add_vector(kept, None, 0.0)
-        self._places = [place for name in group.tensors() for place in view.places(name)]
-        homes = {id(home): home for home, _, _ in self._places}
-        self._sizes = [(home, len(home)) for home in homes.values()]
-        self.tables = {
-            name: np.array(rows, dtype=np.int64).reshape(len(rows), width)
-            for (name, rows), width in zip(self._rows.items(), _TABLES.values(), strict=True)
-        }
-
-    def holds(self) -> bool:
-        """Whether every tensor of the group and of its optimizer state is still in its place."""
-        for home, size in self._sizes:
-            if len(home) != size:
-                return False
-        return all(home.get(key) is held for home, key, held in self._places)
-
-    def _add_consumer(self, port: ConsumerPort, kept: Tensor | None, compensate: bool) -> None:
-        weight = self.view.tensor(port.weight)
-        inner, apart = tap_layout(weight) or (1, 1)
-        # Without a bias: the running mean of the norm behind, from which the mean share is then taken.
-        takes = port.bias or port.running_mean if compensate else None
-        bias = None if takes is None else self.view.tensor(takes)
-        number = len(self._rows["outgoing"])
-        row = [weight.data_ptr(), KINDS[weight.dtype], weight.shape[0], math.prod(weight.shape[1:])]
-        row += [port.repeat, self.fused.layout.place(port.features), inner, apart, port.taps]
-        row += [port.groups, port.width // port.groups]
-        row += [0, 0] if bias is None else [bias.data_ptr(), KINDS[bias.dtype]]
-        row += [
-            0 if kept is None else kept.data_ptr(),
-            -1 if port.bias is None else 1,
-            *self._weight_states(port.weight, port.features, port.groups),
-        ]
-        self._rows["outgoing"].append(row)
-        self._rows["rows"] += [[number, block] for block in range(-(-weight.shape[0] // _ROWS))]
-        self.held += [weight, *([] if bias is None else [bias])]
-
-    def _add_producer(self, port: ProducerPort, law: Distribution) -> None:
-        weight = self.view.tensor(port.weight)
-        inner, apart = tap_layout(weight) or (1, 1)
-        number = len(self._rows["incoming"])
-        row = [weight.data_ptr(), KINDS[weight.dtype], math.prod(weight.shape[1:]), port.repeat]
-        row += [self.fused.layout.place(port.features), inner, apart, math.prod(weight.shape[2:])]
-        row += [
-            _FAMILIES[law.family],
-            purpose_code(port.weight),
-            *self._weight_states(port.weight, port.features, None),
-        ]
-        self._rows["incoming"].append(row)
-        self._rows["columns"] += [[number, block] for block in range(-(-math.prod(weight.shape[1:]) // _COLUMNS))]
-        self.laws.append([law.scale, math.erfc(law.cut / math.sqrt(2.0)) / 2.0])
-        self.held.append(weight)
-        if port.bias is not None:
-            self._add_vector(self.view.tensor(port.bias), port.features, 0.0)
-            self._add_states(port.bias, port.features)
-
-    def _weight_states(self, name: str, features: Tensor, groups: int | None) -> list[int]:
-        """First and last row of the optimizer's tensors of a weight."""
-        start = len(self.states)
-        for tensor, value in self._optimizer_tensors(name, features, groups):
-            self._rows["states"].append([tensor.data_ptr(), _KINDS[tensor.dtype], int(value is None)])
-            self.states.append(value or 0.0)
-        return [start, len(self.states)]
-
-    def _add_states(self, name: str, features: Tensor) -> None:
-        for tensor, value in self._optimizer_tensors(name, features, None):
-            self._add_vector(tensor, features, value or 0.0)
-
-    def _optimizer_tensors(self, name: str, features: Tensor, groups: int | None) -> list[tuple[Tensor, float | None]]:
-        found = self.view.optimizer_elements(name, groups)
-        if found is None or any(tensor.dtype not in _KINDS for tensor, _ in found.tensors):
-            self.ready = False
-            return []
-        self.held += [tensor for tensor, _ in found.tensors]
-        if found.vector is not None:
-            self._add_vector(found.vector.flatten(), features, 0.0, special=_CLOCK)
-            self.counted.append(name)
-        return found.tensors
-
-    def _add_vector(self, tensor: Tensor, features: Tensor | None, value: float, special: int = 0) -> None:
-        repeat, place = (1, -1) if features is None else (features.shape[1], self.fused.layout.place(features))
-        kind, length = _KINDS[tensor.dtype], tensor[0].numel()
-        self._rows["vectors"].append([tensor.data_ptr(), kind, repeat, place, length, special])
-        self.values.append(value)
-        self.held.append(tensor)
 
 
 class FusedReset:
@@ -185,6 +51,8 @@ class FusedReset:
         groups = fused.layout.groups
         self._purposes = [purpose_code(f"{group.name}/utility") for group in groups]
         self._counter: Tensor | None = None
+        self._order: list[int] = []
+        self._sizes: list[int] = []
         self._retired: list[dict[str, Tensor]] = []
         self._block = 1 << max(4, (max(group.units for group in groups) - 1).bit_length())
 
@@ -203,12 +71,15 @@ class FusedReset:
             self._prepare(view)
         clocks = {view.optimizer_clock(name) for number, _, _ in due for name in self._plans[number].counted}
         ready = all(self._plans[number].ready for number, _, _ in due) and len(clocks) <= 1
-        rows = [[number, count, step, self._purposes[number]] for number, count, step in due]
+        waves = self._waves([number for number, _, _ in due]) if ready else [range(len(due))]
+        due = [due[k] for wave in waves for k in wave]
+        rows = [[number, count, step, self._purposes[number], 0, self.threshold] for number, count, step in due]
         table = torch.tensor(rows).pin_memory().to(view.seeds.device, non_blocking=True)
-        chosen = self._choose(view, table, max(count for _, count, _ in due), [n for n, _, _ in due], ready)
+        numbers = [number for number, _, _ in due]
+        chosen = self._choose(view, table, max(count for _, count, _ in due), numbers, [len(w) for w in waves], ready)
         if not ready:
             return chosen
-        self._write(view, table, chosen, [n for n, _, _ in due], max(clocks, default=0))
+        self._write(view, table, chosen, numbers, max(clocks, default=0))
         return None
 
     def replace_by_schedule(self, view: View, state: Mapping[str, Any]) -> None:
@@ -225,15 +96,29 @@ class FusedReset:
                 self._retired.append(self._tables)
                 warn_of_stale_graphs()
             self._prepare(view)
-            self.schedule = self.schedule or DeviceSchedule(
-                self.fused.layout.groups, state, self._purposes, self.fused.layout.device
-            )
             self._check_counters(view)
-        schedule, every = self.schedule, range(len(self._plans))
-        fused = self.fused
-        schedule.advance(fused.layout.tables["groups"], fused.flat["born"], self.threshold, self._block)
-        chosen = self._choose(view, schedule.due, schedule.most, every, ready=True)
-        self._write(view, schedule.due, chosen, every, 0 if self._counter is None else self._counter)
+            groups = self.fused.layout.groups
+            waves = self._waves(range(len(groups)))
+            self._sizes, self._order = [len(wave) for wave in waves], [number for wave in waves for number in wave]
+            rows = [(number, self._purposes[number], self.threshold) for number in self._order]
+            self.schedule = self.schedule or DeviceSchedule(groups, state, rows, self.fused.layout.device)
+        schedule, fused = self.schedule, self.fused
+        schedule.advance(fused.layout.tables["groups"], fused.flat["born"], self._block)
+        chosen = self._choose(view, schedule.due, schedule.most, self._order, self._sizes, ready=True)
+        self._write(view, schedule.due, chosen, self._order, 0 if self._counter is None else self._counter)
+
+    def _waves(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Places of these groups, in parts of which no two groups add to one bias: each part is a launch."""
+        waves: list[tuple[list[int], set[int]]] = []
+        for place, number in enumerate(numbers):
+            biases = self._plans[number].biases
+            wave = next((wave for wave in waves if wave[1].isdisjoint(biases)), None)
+            if wave is None:
+                wave = ([], set())
+                waves.append(wave)
+            wave[0].append(place)
+            wave[1].update(biases)
+        return [places for places, _ in waves]
 
     def _check_counters(self, view: View) -> None:
         """Find the optimizer's count of updates on the device, and refuse what a captured tick cannot reset."""
@@ -255,35 +140,49 @@ class FusedReset:
                 "not serve all. Give every parameter a gradient from the first update on."
             )
 
-    def _choose(self, view: View, table: Tensor, most: int, numbers: Sequence[int], ready: bool) -> Tensor:
-        """The units that are due, (due, most) int64; where `ready`, their outgoing weights are zeroed."""
+    def _choose(
+        self, view: View, table: Tensor, most: int, numbers: Sequence[int], sizes: Sequence[int], ready: bool
+    ) -> Tensor:
+        """The units that are due, (due, most) int64; where `ready`, their outgoing weights are zeroed.
+
+        Args:
+            view: of the model.
+            table: rows as in `reset_kernels.DUE`.
+            most: units of one row, at most.
+            numbers: groups of the rows.
+            sizes: rows of each launch, one after the other.
+            ready: whether the optimizer's state can be reset here.
+        """
         chosen = torch.empty(len(numbers), most, dtype=torch.int64, device=view.seeds.device)
         fused, mine, features = self.fused, self._tables, self.fused.layout.tables["features"]
         flat = fused.flat
         wide = max(len(self._plans[number].tables["rows"]) for number in numbers) if ready else 1
-        kernels.choose_and_clear[(wide, len(numbers))](
-            table,
-            fused.layout.tables["groups"],
-            mine["ranges"],
-            mine["rows"],
-            mine["outgoing"],
-            mine["states"],
-            mine["state_values"],
-            features,
-            flat["utility"],
-            flat["decay_power"],
-            flat["born"],
-            flat["mean_activation"],
-            chosen,
-            view.seeds,
-            self.threshold,
-            most,
-            bool(fused.terms & RANDOM),
-            self.compensate,
-            ready,
-            self._block,
-            _ROWS,
-        )
+        first = 0
+        for size in sizes:
+            kernels.choose_and_clear[(wide, size)](
+                table,
+                fused.layout.tables["groups"],
+                mine["ranges"],
+                mine["rows"],
+                mine["outgoing"],
+                mine["states"],
+                mine["state_values"],
+                features,
+                flat["utility"],
+                flat["decay_power"],
+                flat["born"],
+                flat["mean_activation"],
+                chosen,
+                view.seeds,
+                first,
+                most,
+                bool(fused.terms & RANDOM),
+                self.compensate,
+                ready,
+                self._block,
+                ROWS,
+            )
+            first += size
         return chosen
 
     def _write(self, view: View, table: Tensor, chosen: Tensor, numbers: Sequence[int], updates: int | Tensor) -> None:
@@ -306,32 +205,14 @@ class FusedReset:
             chosen.shape[1],
             updates,
             isinstance(updates, Tensor),
-            _COLUMNS,
+            COLUMNS,
         )
 
     def _prepare(self, view: View) -> None:
         """Make the tables of all groups; needed again when the optimizer's state or a tensor is another."""
-        count = len(self.fused.layout.groups)
-        self._plans = [Plan(view, self.fused, number, self.compensate) for number in range(count)]
-        parts: dict[str, list[np.ndarray]] = {name: [] for name in _TABLES}
-        sizes = dict.fromkeys(_TABLES, 0)
-        ranges: list[list[int]] = []
-        for plan in self._plans:
-            made = {name: table.copy() for name, table in plan.tables.items()}
-            made["rows"][:, 0] += sizes["outgoing"]
-            made["columns"][:, 0] += sizes["incoming"]
-            made["outgoing"][:, -2:] += sizes["states"]
-            made["incoming"][:, -2:] += sizes["states"]
-            ranges.append([])
-            for name in ("rows", "columns", "vectors"):
-                ranges[-1] += [sizes[name], sizes[name] + len(made[name])]
-            for name, table in made.items():
-                parts[name].append(table)
-                sizes[name] += len(table)
-        tables = {name: torch.from_numpy(np.concatenate(found)) for name, found in parts.items()}
-        tables["ranges"] = torch.tensor(ranges)
-        for name, values in (("laws", "laws"), ("state_values", "states"), ("vector_values", "values")):
-            numbers = [number for plan in self._plans for number in getattr(plan, values)]
-            tables[name] = torch.tensor(numbers, dtype=torch.float64)
-        device = self.fused.layout.device
-        self._tables = {name: table.to(device) for name, table in tables.items()}
+        layout, views = self.fused.layout, self.fused.views
+        self._plans = [
+            Plan(view, group, statistics, layout.place, self.compensate)
+            for group, (statistics, _) in zip(layout.groups, views, strict=True)
+        ]
+        self._tables = merge(self._plans, layout.device)

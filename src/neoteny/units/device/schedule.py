@@ -25,24 +25,28 @@ class DeviceSchedule:
     Args:
         groups: of the model.
         state: of `ContinualBackprop`, by group.
-        purposes: codes of the draws that choose units.
+        rows: of each group, in the order in which they are served: its number, the code of the draws that choose
+            units, and the maturity threshold.
         device: where the counts live.
 
     Attributes:
-        due: int64 (groups, 4), what the kernels of a reset read: group, number of units, step, purpose.
+        due: int64 (groups, 6), what the kernels of a reset read, see `reset_kernels.DUE`.
         most: units of one group that can be due at one step, at most.
     """
 
     def __init__(
-        self, groups: Sequence[LiveGroup], state: Mapping[str, Any], purposes: Sequence[int], device: torch.device
+        self,
+        groups: Sequence[LiveGroup],
+        state: Mapping[str, Any],
+        rows: Sequence[tuple[int, int, int]],
+        device: torch.device,
     ) -> None:
         self._groups = [state[group.name] for group in groups]
         count = len(groups)
-        self.due = torch.zeros(count, 4, dtype=torch.int64, device=device)
+        self.due = torch.tensor([[number, 0, 0, purpose, 0, mature] for number, purpose, mature in rows]).to(device)
         self._steps = torch.zeros(count, dtype=torch.int64, device=device)
         self._waiting = torch.zeros(count, dtype=torch.float64, device=device)
         self._replaced = torch.zeros(count, dtype=torch.int64, device=device)
-        self._purposes = torch.tensor(purposes, device=device)
         every: list[Schedule] = [each["schedule"] for each in self._groups]
         rates = [float(schedule.replacement_rate[0]) for schedule in every]
         self._rates = torch.tensor(rates, dtype=torch.float64, device=device)
@@ -55,7 +59,7 @@ class DeviceSchedule:
             schedule.device = self
         self.push()
 
-    def advance(self, table: Tensor, born: Tensor, threshold: int, block: int) -> None:
+    def advance(self, table: Tensor, born: Tensor, block: int) -> None:
         """One step of every group, in one launch."""
         kernels.advance[(len(self._groups),)](
             self.due,
@@ -65,8 +69,6 @@ class DeviceSchedule:
             self._waiting,
             self._replaced,
             self._rates,
-            self._purposes,
-            threshold,
             self._by_layer,
             block,
             enable_fp_fusion=False,

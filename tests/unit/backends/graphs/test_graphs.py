@@ -5,9 +5,6 @@ On the CPU nothing is recorded and the pieces of the update are called as they a
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,20 +16,14 @@ from neoteny.backends.library import LibraryBackend
 from neoteny.draws import noise, rng
 from neoteny.methods import L2, SGD, Adam, ContinualBackprop, ShrinkAndPerturb
 from neoteny.methods.method import Method
-from neoteny.nets import MLP, ConvNet
-from neoteny.problems import ContinualImageNet, PermutedMNIST
-from neoteny.problems.problem import Problem, Stream
-from neoteny.stacking.stack import Stack, stack
+from neoteny.nets import MLP
 from neoteny.suite.environment import set_deterministic
 from support.cuda_waits import waiting_is_an_error
+from support.graph_cases import DIGITS, MOMENTUM, OFTEN, assert_same_state, make, train
 
 NEEDS_CUDA = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 DEVICES = ("cpu", pytest.param("cuda", marks=NEEDS_CUDA))
-IMAGES = ContinualImageNet(tasks=2, source="synthetic", train_images=20, test_images=10, batch_size=5, epochs=5)
-DIGITS = PermutedMNIST(tasks=2, examples_per_task=60, source="synthetic")
-SEEDS = [3, 4, 9]
-MOMENTUM = SGD((0.01, 0.02, 0.005), momentum=0.9)
-OFTEN = ContinualBackprop((0.05, 0.02, 0.0), maturity_threshold=(3, 5, 2), decay_rate=0.9)
+BETWEEN = "units are replaced between two replays: conv1.weight is torch.float64"
 METHODS: dict[str, tuple[Method, ...]] = {
     "backpropagation": (SGD(0.01, momentum=0.9),),
     "l2": (MOMENTUM, L2((1e-3, 1e-2, 0.0))),
@@ -49,58 +40,6 @@ def settled() -> None:
     set_deterministic()
 
 
-@functools.cache
-def opened(problem: Problem) -> Stream:
-    stream = problem.open()
-    assert isinstance(stream, Stream)
-    return stream
-
-
-def conv_net() -> nn.Module:
-    return ConvNet(filters=(4, 5, 6), units=7)
-
-
-def make(
-    kind: type, device: str, methods: tuple[Method, ...], build: Any = conv_net, problem: Any = IMAGES
-) -> tuple[Stack, Any]:
-    modules = []
-    for seed in SEEDS:
-        torch.manual_seed(seed)
-        modules.append(build().double().to(device))
-    example = torch.zeros(2, *problem.input_shape, dtype=torch.float64, device=device)
-    made = stack(modules, *methods, loss=problem.loss, example=example, seeds=SEEDS)
-    return made, kind(made, opened(problem), SEEDS, problem, torch.float64)
-
-
-def train(path: Any, made: Stack, cuts: tuple[int, ...] = (0, 11, 30)) -> list[Tensor]:
-    """Two tasks in blocks, with what the engine does between them."""
-    given: list[Tensor] = []
-    for task in (0, 1):
-        steps = path.plan(task).steps
-        if hasattr(made.template, "out"):
-            made.zero_layer("out")
-        for start, stop in zip(cuts, (*cuts[1:], steps), strict=True):
-            given += path.advance(start, stop)
-    return given
-
-
-def assert_same_state(one: Any, other: Any, exact: bool) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same_state(one[key], other[key], exact)
-    elif isinstance(one, list):
-        for mine, theirs in zip(one, other, strict=True):
-            assert_same_state(mine, theirs, exact)
-    elif isinstance(one, Tensor) and not exact and one.is_floating_point():
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-    elif isinstance(one, Tensor):
-        assert torch.equal(one, other)
-    else:
-        assert one == other
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", METHODS)
 def test_recorded_updates_are_the_librarys(name: str, device: str) -> None:
@@ -113,7 +52,7 @@ def test_recorded_updates_are_the_librarys(name: str, device: str) -> None:
         assert (replaced is None) == (name in ("backpropagation", "l2", "shrink and perturb"))
         assert replaced is None or int(replaced[0]) > 20
         if kind is GraphBackend:
-            assert path.reason == ("" if device == "cuda" else "no CUDA device")
+            assert path.reason == ("no CUDA device" if device == "cpu" else "" if replaced is None else BETWEEN)
     assert_same_state(ends[0][0], ends[1][0], exact=False)
     for theirs, ours in zip(ends[0][1], ends[1][1], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -133,14 +72,15 @@ def test_networks_without_convolutions_take_the_librarys_forward_pass(dropout: f
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_resumed_run_is_bit_identical(device: str) -> None:
-    whole, path = make(GraphBackend, device, METHODS["noise after"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_resumed_run_is_bit_identical(dtype: torch.dtype, device: str) -> None:
+    whole, path = make(GraphBackend, device, METHODS["noise after"], dtype=dtype)
     path.plan(0)
     path.advance(0, 20)
     path.write_back()
     saved = whole.state_dict()
     expected = path.advance(20, 40)
-    resumed, other = make(GraphBackend, device, METHODS["noise after"])
+    resumed, other = make(GraphBackend, device, METHODS["noise after"], dtype=dtype)
     resumed.load_state_dict(saved)
     other.read()
     other.plan(0)
@@ -176,13 +116,17 @@ def test_what_cannot_be_recorded_is_said() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_updates_do_not_wait_for_the_device() -> None:
-    _, path = make(GraphBackend, "cuda", METHODS["noise after"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_updates_do_not_wait_for_the_device(dtype: torch.dtype) -> None:
+    _, path = make(GraphBackend, "cuda", METHODS["noise after"], dtype=dtype)
     plan = path.plan(0)
     path.advance(0, 20)
     before = path.replaced()
     inputs, targets = plan.batches(20, 40, torch.device("cuda"))
+    assert (path._replacements is None) == (dtype == torch.float64)
     with waiting_is_an_error(), path._counting(20):
+        if path._replacements is not None:
+            path._replacements.prepare(20)
         for batch, target in zip(inputs, targets, strict=True):
             path._step(batch, target)
     assert int((path.replaced() - before).sum()) > 10

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -189,3 +190,39 @@ def test_a_cluster_has_room_for_all_weights_of_a_medium_network_that_changes_eve
     assert cut.shared_bytes * blocks_per_multiprocessor <= HOPPER.multiprocessor_bytes
     assert Team.of(Options((784, 100, 100, 100, 10), 0, 1, 0)).blocks == 1  # plain SGD touches little of it
     assert not Team.of(options, dataclasses.replace(HOPPER, clusters=False)).keeps
+
+
+def test_noise_leaves_the_update_to_rows_with_inputs_where_weights_are_not_kept() -> None:
+    from neoteny.backends.kernel.cuda.kernel import is_dense
+    from neoteny.backends.kernel.cuda.plan import Team
+
+    def dense(widths: tuple[int, ...], shrink: float = 0.1, **chosen: Any) -> bool:
+        options = Options(widths, 0, 1, **{"optimizer": 0, "shrink": True, **chosen})
+        numbers = cast(Any, SimpleNamespace(step_size=np.array([0.1, 0.2]), shrink=np.array([shrink, 0.0])))
+        return is_dense(options, numbers, Team.of(options))
+
+    large, medium = (784, 2000, 2000, 2000, 10), (784, 100, 100, 100, 10)
+    assert not dense(large)
+    assert not dense(large, noise=True)
+    assert not dense(medium)
+    assert dense(medium, noise=True)  # all weights are in shared memory
+    assert dense(large, noise=True, utility=UTILITIES["overall"])  # sums of |w| are of all weights
+    assert dense(large, optimizer=1)
+    assert dense(large, shrink=9.9)
+
+
+def test_short_uniform_numbers_are_the_doubles_rounded_once() -> None:
+    """The arithmetic of `short_unit` in team.cu, in doubles where its last step is one rounding."""
+    words = np.concatenate(
+        [
+            np.arange(2**16),
+            *(np.arange(max(0, 2**k - 300), min(2**32, 2**k + 300)) for k in range(16, 33)),
+            np.random.default_rng(0).integers(0, 2**32, 500_000),
+        ]
+    ).astype(np.uint32)
+    low = (np.uint32(0x4B000000) | (words & np.uint32(255))).view(np.float32) - np.float32(8388607.5)
+    parts = (words >> np.uint32(8)).astype(np.float32), low * np.float32(2.0**-32)
+    assert np.array_equal(parts[0].astype(np.float64), (words >> np.uint32(8)).astype(np.float64))
+    assert np.array_equal(parts[1].astype(np.float64), ((words & np.uint32(255)) + 0.5) * 2.0**-32)
+    found = (parts[0].astype(np.float64) * 2.0**-24 + parts[1].astype(np.float64)).astype(np.float32)
+    assert np.array_equal(found, ((words.astype(np.float64) + 0.5) * 2.0**-32).astype(np.float32))

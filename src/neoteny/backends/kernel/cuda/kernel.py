@@ -18,7 +18,7 @@ from torch import Tensor
 from neoteny.backends.kernel.cuda.plan import Device, Plan, Team
 from neoteny.backends.kernel.cuda.source import source
 from neoteny.backends.kernel.examples import Examples
-from neoteny.backends.kernel.options import FOLD, Numbers, Options
+from neoteny.backends.kernel.options import FOLD, OPTIMIZERS, Numbers, Options
 from neoteny.backends.kernel.pack import Packed
 
 _COMPILER_FLAGS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
@@ -40,12 +40,13 @@ class CudaKernel:
             raise ValueError(f"CudaKernel: the runs must be on a CUDA device, not on {device}.")
         self._packed, self._numbers, self._device = packed, numbers, device
         options, item = packed.options, packed.parameters.element_size()
-        dense = is_dense(options, numbers)
         properties = torch.cuda.get_device_properties(device)
         room = Device(
             properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor, properties.major >= 9
         )
-        plan = Plan.of(options, item, dense, self.team or Team.of(options, room), room)
+        team = self.team or Team.of(options, room)
+        dense = is_dense(options, numbers, team)
+        plan = Plan.of(options, item, dense, team, room)
         self._plan = plan
         self._function = _function(source(options, plan, item, dense, scales), plan.shared_bytes, device.index or 0)
         rates = (
@@ -124,12 +125,14 @@ class CudaKernel:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
 
-def is_dense(options: Options, numbers: Numbers) -> bool:
-    """Whether every weight changes at every update.
+def is_dense(options: Options, numbers: Numbers, team: Team) -> bool:
+    """Whether an update takes every weight, and not only those whose input is not zero.
 
-    L2 under plain SGD is a lazy factor of each matrix, unless it takes nearly all of a weight away at once.
+    L2 under plain SGD is a lazy factor of each matrix, unless it takes nearly all of a weight away at once. Noise comes
+    in a pass of its own; only weights that are kept in shared memory, and sums of |w| for the replacement of units, are
+    better served by an update of all.
     """
-    if options.dense:
+    if OPTIMIZERS[options.optimizer] != "sgd" or (options.noise and (team.keeps or options.replaces)):
         return True
     return options.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= FOLD).any())
 

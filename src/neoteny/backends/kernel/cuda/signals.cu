@@ -200,22 +200,27 @@ __device__ __forceinline__ real loss_and_check(const Run &run, float target, boo
     return result[1];
 }
 
-// Adds noise to one matrix; output j, input i of it draws in row j, column i.
+// Adds noise to one matrix; output j, input i of it draws in row j, column i. The four weights of a draw are asked for
+// before it is computed, so that memory answers meanwhile.
 template <int L> __device__ __forceinline__ void perturb_matrix(const Run &run) {
     using M = Matrix<L>;
     real *weights = matrix<L>(run);
     const int columns = own_units<L>(run), first = first_row<L>(run), end = first + own_rows<L>(run);
     const int blocks = (own_rows<L>(run) + 3) / 4;
+    const real noise_std = LAZY ? run.noise_std / run.scale[L] : run.noise_std;
+#pragma unroll 1
     for (int e = run.thread; e < blocks * M::COLUMNS; e += THREADS) {
         int column = e % M::COLUMNS, i = first + e / M::COLUMNS * 4;
         if (column >= columns) continue;
+        real *to = weights + i * M::PITCH + column, before[4], noise[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) before[k] = i + k < end ? to[k * M::PITCH] : real(0);
         Words words = philox(run.seed, u32(first_unit<L>(run) + column), run.now, PURPOSE_NOISE[L], u32(i) / 4);
-        real noise[4];
         box_muller(words.w[0], words.w[1], noise[0], noise[1]);
         box_muller(words.w[2], words.w[3], noise[2], noise[3]);
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            if (i + k < end) weights[(i + k) * M::PITCH + column] += noise[k] * run.noise_std;
+            if (i + k < end) to[k * M::PITCH] = before[k] + noise[k] * noise_std;
     }
 }
 

@@ -185,12 +185,13 @@ class Attachment(Replica):
         self._retrace = retrace
         self._had_gradients = False
         self._unread = Unread()
-        self._recorder = self._record()
         try:
+            self._record()
             after = self._tick if auto else self._forget_excess
             self._watch = StepWatch(optimizers, self._before_update, after, auto=auto)
         except BaseException:
-            self._recorder.remove()
+            if hasattr(self, "_recorder"):
+                self._recorder.remove()
             raise
         view.on_rewrite = self._watch.listen
         ATTACHED.setdefault(model, WeakSet()).add(self)
@@ -296,7 +297,7 @@ class Attachment(Replica):
         self.wiring = wiring
         ran = () if example is not None else self._recorder.ran()
         self._recorder.remove()
-        self._recorder = self._record()
+        self._record()
         self._recorder.note_run(ran)
         self._unread.clear()
 
@@ -347,14 +348,14 @@ class Attachment(Replica):
     def __deepcopy__(self, memo: dict[int, Any]) -> Copied:
         return Copied(self.state_dict())
 
-    def _record(self) -> Recorder:
+    def _record(self) -> None:
         uncalled = () if self.wiring is None else self.wiring.uncalled
         chain = self._chain
         fold = None if self.view.totals is None else self._fold
         recorder = Recorder(self._model, chain.reads(), chain.reads_gradients(), uncalled, chain.needs_inputs(), fold)
+        self._recorder = recorder  # first: what fails from here on finds its hooks
         self.view.calls = recorder.calls
         self._show(recorder)
-        return recorder
 
     def _forget_excess(self, updates: int) -> None:
         if self._recorder.forget_excess(updates) and self.view.totals is not None:
@@ -362,8 +363,7 @@ class Attachment(Replica):
 
     def _follow_device(self) -> None:
         """Move statistics and seed to where the model is now."""
-        device = self.view.device()
-        if self.view.seeds.device != device:
+        if self.view.seeds.device != (device := self.view.device()):
             self.view.seeds = self.view.seeds.to(device)
             self._chain.move(device)
 
@@ -384,7 +384,7 @@ class Attachment(Replica):
         acts = self._recorder.has_inputs() or self._had_gradients  # else: another model's parameters were updated
         if not joined:
             self._announce(int(acts))
-        if not joined and not acts:
+        if not (joined or acts):
             return
         if self.view.changed():
             self.refresh()  # this update was not seen by the new modules' hooks

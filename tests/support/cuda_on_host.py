@@ -22,8 +22,8 @@ from torch import Tensor
 
 from neoteny.backends.kernel.dense_cuda.kernel import DenseCudaBackend
 from neoteny.backends.kernel.dense_cuda.source import Constants, body
-from neoteny.problems.problem import Stream
 from neoteny.stacking.stack import Stack
+from support.dense_cases import SEEDS, Learner, stream_of
 
 _LIST_ROOM = 128
 _FLAGS = ("-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", "-ffp-contract=off", "-w")
@@ -110,7 +110,8 @@ class HostDenseCuda(DenseCudaBackend):
 
 
 def host_dense(
-    stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, batch: int = 1, threads: int = 1
+    learner: Learner, stack: Stack, seeds: Sequence[int] = SEEDS, threads: int = 1, room: int = 1 << 20
 ) -> DenseCudaBackend:
-    """The dense CUDA kernel on the CPU, with so many threads per block."""
-    return type("Threaded", (HostDenseCuda,), {"threads": threads})(stack, stream, seeds, loss, batch)
+    """The dense CUDA kernel on the CPU, with so many threads per block and so much shared memory."""
+    kind = type("HostDenseCuda", (HostDenseCuda,), {"threads": threads, "room": room})
+    return kind(stack, stream_of(learner.problem), seeds, learner.problem.loss, learner.examples)

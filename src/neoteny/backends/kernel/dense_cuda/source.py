@@ -122,9 +122,10 @@ def source(constants: Constants, item: int) -> str:
     lines += [f"constexpr double {name} = {value!r};" for name, value in constants.reals.items()]
     for name, values in constants.lists.items():
         kind = "unsigned" if name == "PURPOSE" else "int"
-        lines.append(f"__device__ constexpr {kind} {name}[] = {{{', '.join(f'{value}' for value in values)}}};")
+        where = "__device__" if name in ("ACTS", "PASS_FROM", "PASS_TO") else "__constant__"  # the first: folded away
+        lines.append(f"{where} constexpr {kind} {name}[] = {{{', '.join(f'{value}' for value in values)}}};")
     bounds = ", ".join(repr(float(bound)) for bound in constants.bounds)
-    lines.append(f"__device__ constexpr double BOUND[] = {{{bounds}}};")
+    lines.append(f"__constant__ constexpr double BOUND[] = {{{bounds}}};")
     return "\n".join(lines) + "\n" + body()
 
 

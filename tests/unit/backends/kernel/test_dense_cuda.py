@@ -1,7 +1,7 @@
 """The dense CUDA kernel: on a GPU as it is, elsewhere its text compiled for the host (`support.cuda_on_host`).
 
-On the host, one thread per block is compared with the library in `test_dense_kernel`, for every learner; here are several
-threads, little shared memory, and what must hold bit by bit. Tests marked `gpu` are the same on the device.
+On the host, one thread per block is compared with the library in `test_dense_kernel`, for every learner; here are
+several threads, little shared memory, and what must hold bit by bit. Tests marked `gpu` are the same on the device.
 """
 
 from __future__ import annotations

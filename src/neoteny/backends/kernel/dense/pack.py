@@ -39,7 +39,9 @@ Array = TypeVar("Array")
 
 
 class DenseState(NamedTuple, Generic[Array]):
-    """The state of n runs, as tensors or as NumPy arrays; P parameters and U hidden units per run, padding included; absent arrays are empty.
+    """The state of n runs, as tensors or as NumPy arrays; absent ones are empty.
+
+    P parameters and U hidden units per run, padding included.
 
     Attributes:
         parameters: (n, P).

@@ -38,8 +38,10 @@ GIVEN = {
 _FIXED = {
     **{name: getattr(terms, name) for name in ("LEAKY", "SGD", "MOMENTUM", "ADAM", "UPGD")},
     **{name: getattr(terms, name) for name in ("UPDATE", "NOISE", "REPLACE", "RESET", "REINIT", "CLIP", "SLOW")},
-    **{"RAW": terms.SCALES.index("raw"), "LOCAL": terms.SCALES.index("local")},
-    **{"BY_SCORE": terms.GRADIENT, "BY_SILENCE": terms.SILENCE},
+    "RAW": terms.SCALES.index("raw"),
+    "LOCAL": terms.SCALES.index("local"),
+    "BY_SCORE": terms.GRADIENT,
+    "BY_SILENCE": terms.SILENCE,
     **{f"RATE_{name.upper()}": number for number, name in enumerate(DenseNumbers._fields)},
 }
 

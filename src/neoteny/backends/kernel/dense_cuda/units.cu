@@ -316,7 +316,7 @@ __device__ __forceinline__ void rewrite(const Run &run, const Given &given, bool
     if (places[HIDDEN] == 0) return;
 #pragma unroll 1
     for (int part = 0; part < 2 * HIDDEN; part++) {
-        const int layer = replaces ? part % HIDDEN : HIDDEN - 1 - part / 2, begin = places[layer], end = places[layer + 1];
+        const int layer = replaces ? (part < HIDDEN ? part : part - HIDDEN) : HIDDEN - 1 - part / 2, begin = places[layer], end = places[layer + 1];
         if (begin == end) continue;
         if (replaces ? part < HIDDEN : part % 2 == 0) cut(run, given, layer, begin, end, replaces && COMPENSATE);
         else draw(run, given, layer, begin, end, replaces, born);

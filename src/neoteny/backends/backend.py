@@ -1,8 +1,8 @@
 """Backend: a way to train a stack of runs; `make_backend` makes one by its name.
 
 - "reference": the library, one update at a time, for every stack (`library`).
-- "cpu" and "cuda": compiled kernels for networks that learn from one example at a time (`kernel`); on the CPU also for
-  batches, and for methods that act on all weights (`kernel.dense`).
+- "cpu" and "cuda": compiled kernels for networks that learn from one example at a time (`kernel`), and others for
+  batches and for methods that act on all weights (`kernel.dense`, `kernel.dense_cuda`).
 - "graphs": the library's own update, recorded once as a CUDA graph and replayed (`graphs`).
 
 The suite's loop (`suite.training`) uses four verbs: plan a task, advance some updates, write back, read.
@@ -69,10 +69,15 @@ def make_backend(
 ) -> Backend:
     """The backend of that name for a stack; `threads`: of the CPU kernel, whose numbers do not depend on it."""
     batch = batch_of(problem)
-    if name == "cpu" and why_not_sparse(stack.module(0), stack.methods, problem.loss, batch):
+    dense = name in ("cpu", "cuda") and bool(why_not_sparse(stack.module(0), stack.methods, problem.loss, batch))
+    if name == "cpu" and dense:
         from neoteny.backends.kernel.dense.kernel import DenseBackend
 
         return DenseBackend(stack, stream, seeds, problem.loss, batch, threads)
+    if name == "cuda" and dense:
+        from neoteny.backends.kernel.dense_cuda.kernel import DenseCudaBackend
+
+        return DenseCudaBackend(stack, stream, seeds, problem.loss, batch)
     if name == "cpu":
         from neoteny.backends.kernel.cpu.kernel import CpuKernel
 

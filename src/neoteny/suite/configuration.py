@@ -117,7 +117,7 @@ def choose_backend(kernel: str, problem: Problem, setting: Setting) -> tuple[str
         why = missing or setting.agent.why_not_compiled(setting)
         return ("reference", why) if why else (kernel, "")
     network = setting.network
-    why = missing or why_not_covered(problem, network.build, dict(network.options), setting.methods, kernel)
+    why = missing or why_not_covered(problem, network.build, dict(network.options), setting.methods)
     if not why:
         return kernel, ""
     if kernel == "cuda":

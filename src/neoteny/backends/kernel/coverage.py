@@ -1,4 +1,4 @@
-"""Whether a compiled kernel trains a setting: the sparse ones, or else, on the CPU, the dense one.
+"""Whether a compiled kernel trains a setting: the sparse ones, or else the dense ones. Both devices cover the same.
 
 Before this: a setting of the suite (problem, network, methods); after it: `suite.configuration`, which chooses a
 backend, and `backends.backend`, which makes it.
@@ -33,7 +33,7 @@ _MOST_RANDOM_BITS = 10  # of slowly-changing regression: up to here a plan holds
 
 
 def why_not_covered(
-    problem: Problem, build: type[nn.Module], network: Mapping[str, Any], methods: Sequence[Method], device: str = "cpu"
+    problem: Problem, build: type[nn.Module], network: Mapping[str, Any], methods: Sequence[Method]
 ) -> str:
     """Why no kernel trains this setting, in a few words; "" if one does.
 
@@ -41,7 +41,6 @@ def why_not_covered(
         problem: what is learnt.
         build, network: the network's class and its options, but for the numbers of inputs and outputs.
         methods: an optimizer first.
-        device: "cpu" or "cuda".
 
     Example:
         >>> from neoteny.methods import L2, SGD, L2Init
@@ -49,8 +48,10 @@ def why_not_covered(
         ''
         >>> why_not_covered(PermutedMNIST(), nn.Linear, {}, (SGD(0.01),))
         'Linear is not an MLP'
-        >>> why_not_covered(PermutedMNIST(), MLP, {"hidden": (100,)}, (SGD(0.01), L2Init(1e-4)), "cuda")
-        'not covered on CUDA: a pull to initial weights is not covered'
+        >>> why_not_covered(PermutedMNIST(), MLP, {"hidden": (100,)}, (SGD(0.01), L2Init(1e-4)))
+        ''
+        >>> why_not_covered(PermutedMNIST(), MLP, {"hidden": (100,), "activation": "aid"}, (SGD(0.01),))
+        'the activation AID(p=0.9) is not covered'
     """
     if type(problem) not in (*_OF_IMAGES, SlowlyChangingRegression):
         return f"the plans of {type(problem).__name__} are not covered"
@@ -65,13 +66,10 @@ def why_not_covered(
     if len(problem.input_shape) > 1 and not network.get("flatten"):
         return f"inputs of shape {tuple(problem.input_shape)} need an MLP with flatten=True"
     batch = batch_of(problem)
-    sparse = why_not_sparse(module, methods, problem.loss, batch)
-    if not sparse:
+    if not why_not_sparse(module, methods, problem.loss, batch):
         return ""
     dense = dense_options_of(module, methods, problem.loss, batch)
-    if isinstance(dense, str):
-        return dense
-    return "" if device == "cpu" else f"not covered on CUDA: {sparse}"
+    return dense if isinstance(dense, str) else ""
 
 
 def why_not_sparse(module: nn.Module, methods: Sequence[Method], loss: str, batch: int) -> str:

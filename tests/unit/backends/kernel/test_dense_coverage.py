@@ -1,4 +1,4 @@
-"""What the dense kernel covers, where it is chosen, and that existing runs keep their identity."""
+"""What the dense kernels cover, that they are chosen for it, and that existing runs keep their identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from neoteny.backends.backend import make_backend
 from neoteny.backends.kernel.backend import KernelBackend
-from neoteny.backends.kernel.coverage import why_not_covered
+from neoteny.backends.kernel.coverage import batch_of, why_not_covered, why_not_sparse
 from neoteny.methods import (
     L2,
     SGD,
@@ -40,7 +40,7 @@ MANY = replace(ONE, batch_size=16)
 
 
 @pytest.mark.parametrize(
-    ("problem", "options", "methods", "on_cuda"),
+    ("problem", "options", "methods", "beyond"),
     [
         (MANY, {}, (SGD(0.1),), "16 examples per update are not covered"),
         (ONE, {}, (SGD(0.1), L2Init(0.1)), "a pull to initial weights is not covered"),
@@ -59,12 +59,13 @@ MANY = replace(ONE, batch_size=16)
     ],
     ids=str,
 )
-def test_it_is_chosen_on_the_cpu_and_refused_on_cuda(
-    problem: Any, options: dict[str, Any], methods: tuple[Method, ...], on_cuda: str
+def test_it_is_chosen_for_what_the_kernels_for_one_example_do_not_cover(
+    problem: Any, options: dict[str, Any], methods: tuple[Method, ...], beyond: str
 ) -> None:
-    network = {"hidden": (5,), **options}
-    assert why_not_covered(problem, MLP, network, methods, "cpu") == ""
-    assert why_not_covered(problem, MLP, network, methods, "cuda").startswith(f"not covered on CUDA: {on_cuda}")
+    settings = {"hidden": (5,), **options}
+    module = MLP(problem.input_shape[0], outputs=problem.outputs, **settings)
+    assert why_not_sparse(module, methods, problem.loss, batch_of(problem)).startswith(beyond)
+    assert why_not_covered(problem, MLP, settings, methods) == ""
 
 
 @pytest.mark.parametrize(
@@ -93,9 +94,7 @@ def test_it_is_chosen_on_the_cpu_and_refused_on_cuda(
 def test_what_it_does_not_cover_is_left_to_the_library_with_the_reason(
     problem: Any, options: dict[str, Any], methods: tuple[Method, ...], words: str
 ) -> None:
-    network = {"hidden": (6,), **options}
-    for device in ("cpu", "cuda"):
-        assert words in why_not_covered(problem, MLP, network, methods, device)
+    assert words in why_not_covered(problem, MLP, {"hidden": (6,), **options}, methods)
 
 
 def test_a_subclass_declares_for_itself() -> None:

@@ -1,4 +1,7 @@
-"""The dense kernel equals the library in all state; runs are resumed, alone and on threads to the same bits."""
+"""The dense kernel equals the library in all state; runs are resumed, alone and on threads to the same bits.
+
+The comparison with the library has the text of the CUDA kernel beside it, compiled for the host: see `cuda_on_host`.
+"""
 
 from __future__ import annotations
 
@@ -13,98 +16,26 @@ pytest.importorskip("numba")
 
 import neoteny
 from neoteny.backends.library import LibraryBackend
-from neoteny.methods import (
-    L2,
-    SGD,
-    UPGD,
-    Adam,
-    AdamW,
-    ContinualBackprop,
-    HareAndTortoise,
-    L2Init,
-    Method,
-    ReDo,
-    ReGraMa,
-    SelectiveWeightReinit,
-    SelfNormalizedResets,
-    ShrinkAndPerturb,
-    WeightClipping,
-)
+from neoteny.methods import L2, SGD, UPGD, AdamW, Method, ReDo, WeightClipping
 from neoteny.nets import MLP
 from neoteny.problems import PermutedMNIST
 from neoteny.problems.problem import Stream
-from support.dense_cases import BLOCKS, SEEDS, Learner, build, dense, difference, stream_of
+from support.cuda_on_host import compiler, host_dense
+from support.dense_cases import BLOCKS, SEEDS, Learner, advance, assert_same, build, dense, difference, stream_of
+from support.dense_learners import LEARNERS, NORMED, RESUMED, REWRITES
 from support.kernel_cases import select
 from support.kernel_comparison import flat_state
 
-SIZES = (3e-3, 1e-3, 5e-3)
-NORMED: dict[str, Any] = {"normalization": "layer"}
-DOUBLED: dict[str, Any] = {"activation": "crelu"}
-CBP = ContinualBackprop((0.02, 0.01, 0.05), (10, 5, 20), (0.9, 0.99, 0.5))
-SNR = SelfNormalizedResets((0.05, 0.2, 0.0), first_threshold=16, longest=20, period=30)
-
-LEARNERS = {
-    "SGD": Learner((SGD(SIZES), L2((1e-2, 0.0, 1e-3)))),
-    "SGD, linear": Learner((SGD(SIZES),), hidden=()),
-    "momentum, one example": Learner((SGD(SIZES, (0.9, 0.0, 0.5)),), {"activation": "tanh"}, batch=1),
-    "momentum, 16 examples": Learner((SGD(SIZES, 0.9),), {"activation": "swish"}, batch=16),
-    "Adam, regression": Learner((Adam(SIZES),), {"activation": "elu"}, batch=0),
-    "AdamW, clipping, layer norm": Learner(
-        (AdamW(1e-3, weight_decay=(0.1, 0.0, 0.5)), WeightClipping((0.5, 0.2, 1.0))), NORMED
-    ),
-    "clipping without the output": Learner((SGD(1e-2), WeightClipping(0.5, spare_output=True)), batch=1),
-    "L2-init": Learner((Adam(1e-3), L2Init((1e-2, 0.1, 0.0)))),
-    "L2-init and L2, layer norm": Learner((SGD(SIZES, 0.9), L2(1e-3), L2Init(1e-2)), NORMED),
-    "leaky ReLU": Learner((SGD(SIZES),), {"activation": "leaky_relu(negative_slope=0.2)"}),
-    "Smooth-Leaky": Learner((SGD(SIZES),), {"activation": "smooth_leaky"}),
-    "CReLU, layer norm": Learner((Adam(1e-3),), {**DOUBLED, **NORMED}),
-    "shrink and perturb": Learner((SGD(SIZES), ShrinkAndPerturb(1e-3, (1e-3, 0.0, 1e-2))), NORMED),
-    "UPGD": Learner((UPGD(SIZES, 0.9, (1e-2, 0.0, 1e-1), (1e-2, 0.0, 1e-1)),), batch=1),
-    "UPGD, raw": Learner((UPGD(SIZES, 0.9, 1e-2, scale="raw", protect=False),), NORMED),
-    "UPGD, local": Learner((UPGD(SIZES, 0.9, 1e-2, scale="local", factor=2.0),), {**DOUBLED, **NORMED}),
-    "Hare and Tortoise": Learner((Adam(1e-3), HareAndTortoise((0.9, 0.99, 0.5), 13)), NORMED),
-    "Hare and Tortoise, no copies": Learner((SGD(SIZES), HareAndTortoise(0.9, 0))),
-    "ReDo, everything hears of it": Learner(
-        (Adam(1e-3), L2Init(1e-2), ReDo(5, (0.1, 0.5, 0.3)), HareAndTortoise(0.9, 13)), NORMED
-    ),
-    "ReDo, CReLU, UPGD": Learner((UPGD(SIZES), ReDo(5, (0.5, 0.6, 0.7))), DOUBLED),
-    "ReGraMa": Learner((Adam(1e-3), L2(1e-2), ReGraMa(5, (0.3, 0.5, 0.7))), NORMED),
-    "SWR": Learner(
-        (SGD(SIZES, 0.9), L2Init(1e-2), SelectiveWeightReinit(7, (0.003, 0.0, 0.1)), HareAndTortoise(0.9, 13)), NORMED
-    ),
-    "SWR by a threshold, averaged": Learner(
-        (SGD(SIZES), SelectiveWeightReinit(7, (0.5, 0.0, 0.9), rule="threshold", decay_rate=(0.5, 0.0, 0.9))), DOUBLED
-    ),
-    "SWR, Adam": Learner((Adam(1e-3), L2Init(1e-2), SelectiveWeightReinit(7, (0.003, 0.0, 0.1))), NORMED),
-    "SWR, AdamW, CReLU, averaged": Learner(
-        (
-            AdamW(1e-3, (0.9, 0.99), weight_decay=(0.1, 0.0, 0.5)),
-            SelectiveWeightReinit(5, (0.5, 0.0, 0.9), rule="threshold", decay_rate=(0.5, 0.0, 0.9)),
-            WeightClipping(2.0),
-        ),
-        DOUBLED,
-        batch=16,
-    ),
-    "SWR by magnitude": Learner((SGD(SIZES), SelectiveWeightReinit(5, 0.01, "magnitude"), L2(1e-3)), batch=1),
-    "SNR": Learner((SGD(SIZES, 0.9), SNR)),
-    "CBP": Learner((Adam(1e-3), CBP)),
-    "CBP, CReLU, layer norm": Learner((SGD(SIZES, 0.9), CBP), {**DOUBLED, **NORMED}),
-    "CBP by contribution": Learner((Adam(1e-3), replace(CBP, utility="contribution", compensate=False))),
-    "CBP after ReDo": Learner((Adam(1e-3), ReDo(7, 0.3), replace(CBP, utility="random", count="layer")), batch=1),
-    "CBP before ReDo": Learner((Adam(1e-3), replace(CBP, utility="weight_magnitude"), ReDo(7, 0.3)), DOUBLED),
-    "CBP and SNR": Learner((Adam(1e-3), SNR, replace(CBP, utility="adaptation"), L2Init(1e-3)), batch=1),
-}
-REWRITES = (ReDo, ReGraMa, SelfNormalizedResets, ContinualBackprop)
-RESUMED = ["AdamW, clipping, layer norm", "ReDo, everything hears of it", "UPGD, local", "CBP and SNR", "ReGraMa"]
-RESUMED += ["SWR by a threshold, averaged", "SWR, AdamW, CReLU, averaged"]
 SOME_BATCHES = (("AdamW, clipping, layer norm", 32), ("L2-init", 16), ("UPGD", 16), ("ReGraMa", 16), ("SWR, Adam", 1))
 """Learners at other batches in the default suite; `-m slow` has all of them at 1, 16 and 32."""
+KERNELS = (dense, host_dense) if compiler() else (dense,)
+"""The second is skipped where there is no C++ compiler; `test_dense_cuda` says so."""
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_the_dense_kernel_equals_the_library(name: str) -> None:
+def test_the_dense_kernels_equal_the_library(name: str) -> None:
     learner = LEARNERS[name]
-    failure, replaced = difference(learner)
+    failure, replaced = difference(learner, makes=KERNELS)
     assert failure == ""
     assert (replaced >= 30) == any(isinstance(method, REWRITES) for method in learner.methods)
 
@@ -118,8 +49,8 @@ def test_the_dense_kernel_equals_the_library(name: str) -> None:
         if learner.batch not in (0, batch)
     ],
 )
-def test_the_dense_kernel_equals_the_library_at_every_batch_of_the_field(name: str, batch: int) -> None:
-    assert difference(replace(LEARNERS[name], batch=batch), BLOCKS[:3])[0] == ""
+def test_the_dense_kernels_equal_the_library_at_every_batch_of_the_field(name: str, batch: int) -> None:
+    assert difference(replace(LEARNERS[name], batch=batch), BLOCKS[:3], KERNELS)[0] == ""
 
 
 @pytest.mark.parametrize("what", ["parameters", "first", "anchor", "slow", "since", "reset"])
@@ -145,19 +76,7 @@ def train(
     threads: int = 1,
 ) -> torch.Tensor:
     """The sums of the performance in some blocks, (blocks, n)."""
-    kernel, sums = dense(learner, stack, seeds, threads), []
-    for task, first, last in BLOCKS[blocks]:
-        kernel.plan(task)
-        sums.append(kernel.advance(first, last)[0])
-    kernel.write_back()
-    return torch.stack(sums)
-
-
-def assert_same(ours: neoteny.Stack, theirs: neoteny.Stack) -> None:
-    mine, other = flat_state(ours), flat_state(theirs)
-    assert mine.keys() == other.keys()
-    for name, expected in other.items():
-        assert torch.equal(mine[name], expected), name
+    return advance(dense(learner, stack, seeds, threads), BLOCKS[blocks])
 
 
 @pytest.mark.parametrize("name", RESUMED)

@@ -212,7 +212,7 @@ def test_noise_leaves_the_update_to_rows_with_inputs_where_weights_are_not_kept(
 
 
 def test_short_uniform_numbers_are_the_doubles_rounded_once() -> None:
-    """The arithmetic of `short_unit` in team.cu, in doubles where its last step is one rounding."""
+    """The arithmetic of `short_unit` in numbers.cu, in doubles where its last step is one rounding."""
     words = np.concatenate(
         [
             np.arange(2**16),

@@ -17,7 +17,7 @@ from neoteny.backends.kernel import examples
 from neoteny.backends.kernel.coverage import why_not_covered
 from neoteny.backends.kernel.examples import SharedPlan, examples_of
 from neoteny.backends.library import LibraryBackend
-from neoteny.methods import SGD, UPGD, AdamW, ContinualBackprop, L2Init, Method
+from neoteny.methods import SGD, UPGD, AdamW, ContinualBackprop, Method
 from neoteny.nets import MLP
 from neoteny.problems import (
     LabelPermutedImages,
@@ -138,16 +138,6 @@ def test_the_kernels_are_chosen_where_the_network_is_an_mlp(problem: Problem) ->
     assert why_not_covered(problem, nn.Linear, {}, (SGD(0.1),)) == "Linear is not an MLP"
     unflattened = why_not_covered(problem, MLP, {**NETWORK, "flatten": False}, (SGD(0.1),))
     assert ("flatten=True" in unflattened) == (len(problem.input_shape) > 1)  # the library could not train it either
-
-
-def test_a_million_examples_one_by_one_are_for_the_gpu_kernel_too() -> None:
-    wide = {"hidden": (300, 150), "init": "default"}
-    upgd = PermutedMNIST(200, 5_000, pixels="centred", continue_passes=True)
-    for problem in (upgd, LabelPermutedMNIST()):
-        assert why_not_covered(problem, MLP, wide, (SGD(0.001),), "cuda") == ""
-    words = "not covered on CUDA: 16 examples per update"
-    assert why_not_covered(RandomLabelMNIST(), MLP, wide, (SGD(0.1), L2Init(0.01)), "cuda").startswith("not covered")
-    assert why_not_covered(RandomLabelMNIST(), MLP, wide, (SGD(0.1),), "cuda").startswith(words)
 
 
 def test_new_fields_leave_the_identity_of_earlier_runs_as_it_was() -> None:

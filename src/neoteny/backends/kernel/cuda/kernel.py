@@ -6,23 +6,17 @@ numbers do not depend on its neighbours.
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from neoteny.backends.kernel.cuda.launch import Uploads, check_range, compile_kernel, launch
 from neoteny.backends.kernel.cuda.plan import Device, Plan, Team
 from neoteny.backends.kernel.cuda.source import source
 from neoteny.backends.kernel.examples import Examples
 from neoteny.backends.kernel.options import FOLD, OPTIMIZERS, Numbers, Options
 from neoteny.backends.kernel.pack import Packed
-
-_COMPILER_FLAGS = ("-std=c++17", "-ftz=true", "-prec-div=false", "-prec-sqrt=false")  # the last three: of float32 alone
-_MOST_STEPS = 2**31 - 2**20  # steps are 32-bit numbers in the kernel
 
 
 class CudaKernel:
@@ -48,7 +42,8 @@ class CudaKernel:
         dense = is_dense(options, numbers, team)
         plan = Plan.of(options, item, dense, team, room)
         self._plan = plan
-        self._function = _function(source(options, plan, item, dense, scales), plan.shared_bytes, device.index or 0)
+        text = source(options, plan, item, dense, scales)
+        self._function = compile_kernel(text, "online", plan.shared_bytes, device.index or 0)
         rates = (
             numbers.step_size, numbers.momentum, numbers.shrink, numbers.noise_std, numbers.replacement_rate,
             numbers.maturity_threshold.astype(np.float64), numbers.decay_rate,
@@ -60,16 +55,12 @@ class CudaKernel:
         outside = 0 if plan.workspace_inside else runs * plan.team.blocks * plan.workspace.size
         self._workspace = torch.zeros(max(16, outside), dtype=torch.uint8, device=device)
         self._stream = torch.cuda.Stream(device)
-        self._table: list[tuple[np.ndarray, Tensor]] = []
-        self._task: tuple[Examples | None, list[Tensor]] = (None, [])
+        self._uploads = Uploads(device)
 
     def advance(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         packed = self._packed
         runs, hidden = len(packed.seeds), packed.options.hidden
-        if not 0 <= start <= stop <= examples.steps:
-            raise ValueError(f"CudaKernel: updates {start} to {stop} of a task of {examples.steps}.")
-        if packed.step + (stop - start) > _MOST_STEPS:
-            raise ValueError(f"CudaKernel: more than {_MOST_STEPS} updates.")
+        check_range("CudaKernel", examples, start, stop, packed.step)
         if start == stop or runs == 0:
             return np.zeros(runs), np.full(runs, -1, dtype=np.int64)
         # A stream of its own, so that stacks in several threads train side by side; the results are waited for.
@@ -86,43 +77,19 @@ class CudaKernel:
         """The results of one launch; see `Given` in steps.cu."""
         packed, team = self._packed, self._plan.team
         runs, hidden = len(packed.seeds), packed.options.hidden
-        table, task = self._uploaded(examples)
         given = np.zeros((runs, 2 + 2 * hidden))
         given[:, 2 : 2 + hidden] = packed.accumulator
         results = torch.from_numpy(given).to(self._device)
         tensors = [
             packed.parameters, packed.first, packed.second, packed.mean_activation, packed.utility, packed.decay_power,
-            packed.born, packed.buffers, packed.dropout_seed, packed.seeds, self._rates, results, *table, *task,
-            self._workspace, self._exchange,
+            packed.born, packed.buffers, packed.dropout_seed, packed.seeds, self._rates, results,
+            *self._uploads.of(examples), self._workspace, self._exchange,
         ]  # fmt: skip
         scalars = [np.int32(value) for value in (runs, packed.step, start, stop, examples.steps)]
         arguments = (*scalars, *(np.uint64(tensor.data_ptr()) for tensor in tensors))
         grid = -(-runs // team.teams) * team.blocks
-        import cupy  # pyright: ignore[reportMissingImports]
-
-        index = self._device.index or 0
-        with warnings.catch_warnings():  # its successor wants streams of a protocol that not every torch has
-            warnings.simplefilter("ignore", DeprecationWarning)
-            stream = cupy.cuda.ExternalStream(self._stream.cuda_stream, index)
-        with cupy.cuda.Device(index), stream:
-            self._function((grid,), (team.threads * team.teams,), arguments, shared_mem=self._plan.shared_bytes)
+        launch(self._function, grid, team.threads * team.teams, arguments, self._plan.shared_bytes, self._stream)
         return results.cpu().numpy()
-
-    def _uploaded(self, examples: Examples) -> tuple[list[Tensor], list[Tensor]]:
-        """The inputs and the task on the device; copied when they change."""
-        table = examples.table
-        arrays = (table.start, table.feature, table.level, table.values, table.target)
-        kept = {id(array): tensor for array, tensor in self._table}  # tasks share what is large
-        self._table = [(array, kept[id(array)] if id(array) in kept else self._upload(array)) for array in arrays]
-        if self._task[0] is not examples:
-            self._task = (
-                examples,
-                [self._upload(array) for array in (examples.order, examples.place, examples.stream)],
-            )
-        return [tensor for _, tensor in self._table], self._task[1]
-
-    def _upload(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
 
 def is_dense(options: Options, numbers: Numbers, team: Team) -> bool:
@@ -135,16 +102,3 @@ def is_dense(options: Options, numbers: Numbers, team: Team) -> bool:
     if OPTIMIZERS[options.optimizer] != "sgd" or (options.noise and (team.keeps or options.replaces)):
         return True
     return options.shrink and bool((1.0 - numbers.step_size * numbers.shrink <= FOLD).any())
-
-
-@functools.lru_cache(maxsize=64)
-def _function(text: str, shared_bytes: int, device: int) -> Any:
-    """The compiled kernel."""
-    try:
-        import cupy  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ImportError("The CUDA kernel is compiled with cupy: pip install cupy-cuda12x (or -cuda13x).") from error
-    with cupy.cuda.Device(device):
-        function = cupy.RawModule(code=text, options=_COMPILER_FLAGS, backend="nvrtc").get_function("online")
-        function.max_dynamic_shared_size_bytes = shared_bytes
-    return function

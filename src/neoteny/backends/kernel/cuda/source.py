@@ -14,7 +14,7 @@ from neoteny.backends.kernel.pack import Layout, draw_purposes
 from neoteny.draws.rng import CUDA_ROUNDS, purpose_code
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
-FILES = ("team", "matrix", "layers", "signals", "units", "steps")
+FILES = ("numbers", "team", "matrix", "layers", "signals", "units", "steps")
 """In this order, each as NAME.cu; online.cu, the kernel itself, comes last."""
 
 

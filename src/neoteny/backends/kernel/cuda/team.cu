@@ -5,10 +5,6 @@
 // a cluster own the units of each hidden layer in equal parts, and with them the columns of the matrix that leads to
 // them; of the last matrix they own rows. What they tell each other goes through `exchange`, global memory of the run.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
-
 constexpr int VECTOR = THREADS == 32 ? 1 : 16 / sizeof(real);  // a warp's networks are too narrow for vectors
 constexpr int LAST = LAYERS - 1;
 constexpr int WARPS = THREADS / 32;
@@ -17,24 +13,11 @@ constexpr bool ADAM = OPTIMIZER == 2;
 constexpr int MOMENTS = OPTIMIZER;
 constexpr bool SUMS_LATE = NOISE && NOISE_FIRST;  // the sums follow the noise, which follows the update
 constexpr bool LAZY = SHRINK && !DENSE;
-constexpr real LARGEST = sizeof(real) == 8 ? real(1.7976931348623157e308) : real(3.402823466e38);
-constexpr real TINY = sizeof(real) == 8 ? real(2.2250738585072014e-308) : real(1.175494351e-38);
-constexpr u32 ALL = 0xFFFFFFFFu;
 
 extern __shared__ __align__(16) unsigned char memory[];
 
 __host__ __device__ constexpr int least(int a, int b) { return a < b ? a : b; }
 __host__ __device__ constexpr int most(int a, int b) { return a > b ? a : b; }
-
-__device__ __forceinline__ float magnitude(float x) { return fabsf(x); }
-__device__ __forceinline__ double magnitude(double x) { return fabs(x); }
-__device__ __forceinline__ float root(float x) { return sqrtf(x); }
-__device__ __forceinline__ double root(double x) { return sqrt(x); }
-__device__ __forceinline__ float exponential(float x) { return expf(x); }
-__device__ __forceinline__ double exponential(double x) { return exp(x); }
-__device__ __forceinline__ real infinite() {
-    return sizeof(real) == 8 ? real(__longlong_as_double(0x7FF0000000000000LL)) : real(__int_as_float(0x7F800000));
-}
 
 struct alignas(VECTOR * sizeof(real)) Chunk {
     real v[VECTOR];
@@ -113,12 +96,6 @@ template <int N> __device__ __forceinline__ void copies_left() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-template <int WIDTH, class T> __device__ __forceinline__ T lane_sum(T x) {
-#pragma unroll
-    for (int offset = WIDTH / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(ALL, x, offset);
-    return x;
-}
-
 // The sum over the team's threads in this block, for all of them.
 template <class T> __device__ __forceinline__ T block_sum(const Run &run, T x) {
     x = lane_sum<32>(x);
@@ -162,39 +139,4 @@ __device__ __forceinline__ int block_lowest(const Run &run, real x, int i) {
     for (int warp = 1; warp < WARPS; warp++)
         if (values[warp] < x || (values[warp] == x && places[warp] < i)) x = values[warp], i = places[warp];
     return i;
-}
-
-// ---------------------------------------------------------------------------------------------------- random numbers
-
-struct Words {
-    u32 w[4];
-};
-
-// Philox4x32-10 with the counters and keys of draws.rng, whose ten rounds stand here when this is compiled.
-__device__ __forceinline__ Words philox(u64 seed, u32 row, int step, u32 purpose, u32 block) {
-    u32 c0 = block, c1 = row, c2 = u32(step), c3 = purpose, k0 = u32(seed), k1 = u32(seed >> 32);
-#pragma unroll
-    PHILOX_ROUNDS
-    return {c0, c1, c2, c3};
-}
-
-__device__ __forceinline__ double unit(u32 word) { return (double(word) + 0.5) * 2.3283064365386963e-10; }
-
-// float(unit(word)) without doubles, which a device converts slowly: the word's high 24 bits and its low 8 bits with the
-// half are exact, and their sum is rounded once. The low bits become a number in the mantissa of 2^23.
-__device__ __forceinline__ float short_unit(u32 word) {
-    float low = __uint_as_float(0x4B000000u | (word & 255u)) - 8388607.5f;
-    return fmaf(float(word >> 8), 5.9604644775390625e-8f, low * 2.3283064365386963e-10f);
-}
-
-// A pair of normal numbers from a pair of words.
-__device__ __forceinline__ void box_muller(u32 a, u32 b, real &x, real &y) {
-    if constexpr (sizeof(real) == 8) {
-        double radius = sqrt(-2.0 * log(unit(a))), angle = 6.283185307179586 * unit(b);
-        x = radius * cos(angle), y = radius * sin(angle);
-    } else {
-        float radius = sqrtf(-2.0f * logf(short_unit(a))), s, c;
-        sincospif(2.0f * short_unit(b), &s, &c);
-        x = radius * c, y = radius * s;
-    }
 }

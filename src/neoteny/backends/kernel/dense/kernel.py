@@ -15,21 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neoteny import jit
-from neoteny.backends.kernel.backend import BlockBackend, check_stack
 from neoteny.backends.kernel.cpu import layers as sparse_layers
 from neoteny.backends.kernel.cpu import units as sparse_units
 from neoteny.backends.kernel.cpu.arguments import inputs_of
 from neoteny.backends.kernel.dense import network, pack, passes, places, reinit, run, terms, units
-from neoteny.backends.kernel.dense.pack import DensePacked, layer_names
+from neoteny.backends.kernel.dense.backend import PackedBackend
 from neoteny.backends.kernel.dense.run import train_run
-from neoteny.backends.kernel.dense.terms import REINIT, dense_numbers_of, dense_options_of
 from neoteny.backends.kernel.examples import Examples
-from neoteny.backends.kernel.pack import unit_scales
 from neoteny.draws import philox
-from neoteny.draws.initial import Distribution
 from neoteny.problems.problem import Stream
 from neoteny.stacking.stack import Stack
 from neoteny.units import utilities
@@ -68,38 +63,28 @@ class Flags(NamedTuple):
     slow_period: int
 
 
-class DenseBackend(BlockBackend):
-    """A stack trained by the dense kernel; see `backends.backend.Backend`.
+class DenseBackend(PackedBackend):
+    """A stack trained by the dense kernel on the CPU; see `backends.backend.Backend`.
 
     Args:
-        stack, stream, seeds, loss: as for `KernelBackend`.
-        batch: examples per update.
+        stack, stream, seeds, loss, batch: as for `PackedBackend`.
         threads: how many threads share the runs; the numbers do not depend on it.
     """
 
     def __init__(
         self, stack: Stack, stream: Stream, seeds: Sequence[int], loss: str, batch: int = 1, threads: int = 1
     ) -> None:
-        options = check_stack(stack, seeds, dense_options_of(stack.module(0), stack.methods, loss, batch))
-        super().__init__(stack, stream, seeds, options.widths, loss)
+        super().__init__(stack, stream, seeds, loss, batch)
+        options = self._packed.options
         self._threads = threads
-        bounds = [*(unit_scales(stack) if options.rewrites_units else [0.0] * options.hidden), 0.0]
-        if REINIT in options.after:
-            bounds = [_uniform_bound(stack, f"{name}.weight") for name in layer_names(options.hidden)]
-        self._packed = DensePacked(options, stack, bounds)
-        self._numbers = dense_numbers_of(stack.methods, len(self._seeds))
         self._flags = Flags(**{name: getattr(options, name) for name in Flags._fields})
         self._acts = np.array(options.acts, dtype=np.int64)
         self._one = np.ones(1, dtype=self._packed.state.parameters.dtype)
-        self.read()
 
     def train(self, examples: Examples, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Kernel.advance`."""
+        self.check_batch(examples)
         packed = self._packed
-        if examples.batch != packed.options.batch:
-            raise ValueError(
-                f"DenseBackend: made for {packed.options.batch} examples per update; the plan has {examples.batch}."
-            )
         runs, inputs, train = len(self._seeds), inputs_of(examples), _train_runs()
         total, broken = np.zeros(runs), np.full(runs, -1, dtype=np.int64)
         given = (packed.shape, self._flags, self._acts, packed.state, self._numbers, inputs, packed.step)
@@ -112,32 +97,6 @@ class DenseBackend(BlockBackend):
             list(pool.map(work, range(runs)))
         packed.step += stop - start
         return total, broken
-
-    def replaced(self) -> Tensor | None:
-        """Units replaced so far in each run, int64 (n,); None if no method replaces any."""
-        state = self._packed.state
-        if not self._packed.options.rewrites_units:
-            return None
-        return torch.from_numpy((state.replaced + state.reset).sum(1))
-
-    def unpack(self) -> None:
-        """Copy the state into the stack."""
-        self._packed.write()
-
-    def pack(self) -> None:
-        """Copy the state from the stack."""
-        self._packed.read()
-
-
-def _uniform_bound(stack: Stack, weight: str) -> float:
-    """The bound of the uniform distribution that a weight is redrawn from."""
-    initial = stack.view.initial(weight)
-    if not isinstance(initial, Distribution) or initial.family != "uniform":
-        raise ValueError(
-            "DenseBackend: no kernel trains this stack: new weights must come from a uniform distribution. Train it "
-            "with Stack.step."
-        )
-    return initial.scale
 
 
 def _fingerprint() -> str:

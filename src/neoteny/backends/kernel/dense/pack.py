@@ -8,7 +8,7 @@ Before this: `terms`; after it: `run`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -35,8 +35,13 @@ from neoteny.stacking.stack import Stack
 _STATISTICS = ("mean_activation", "utility", "decay_power", "born")
 
 
-class DenseState(NamedTuple):
-    """The state of n runs; P parameters and U hidden units per run, padding included; absent arrays are empty.
+Array = TypeVar("Array")
+
+
+class DenseState(NamedTuple, Generic[Array]):
+    """The state of n runs, as tensors or as NumPy arrays; absent ones are empty.
+
+    P parameters and U hidden units per run, padding included.
 
     Attributes:
         parameters: (n, P).
@@ -55,53 +60,57 @@ class DenseState(NamedTuple):
         seeds: int64 (n,).
     """
 
-    parameters: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    anchor: np.ndarray
-    slow: np.ndarray
-    mean_activation: np.ndarray
-    utility: np.ndarray
-    decay_power: np.ndarray
-    born: np.ndarray
-    column_means: np.ndarray
-    since: np.ndarray
-    accumulator: np.ndarray
-    replaced: np.ndarray
-    reset: np.ndarray
-    worth: np.ndarray
-    redrawn: np.ndarray
-    drawn: np.ndarray
-    score: np.ndarray
-    age: np.ndarray
-    threshold: np.ndarray
-    histogram: np.ndarray
-    bounds: np.ndarray
-    seeds: np.ndarray
+    parameters: Array
+    first: Array
+    second: Array
+    anchor: Array
+    slow: Array
+    mean_activation: Array
+    utility: Array
+    decay_power: Array
+    born: Array
+    column_means: Array
+    since: Array
+    accumulator: Array
+    replaced: Array
+    reset: Array
+    worth: Array
+    redrawn: Array
+    drawn: Array
+    score: Array
+    age: Array
+    threshold: Array
+    histogram: Array
+    bounds: Array
+    seeds: Array
 
 
 class DensePacked:
-    """The runs of a stack in the kernel's layout.
+    """The runs of a stack in the kernel's layout, on the stack's device.
 
     Args:
         options: of the learner.
         stack: whose tensors they are.
         bounds: of new weights, for each layer.
+
+    Attributes:
+        tensors: the state of the runs.
     """
 
     def __init__(self, options: DenseOptions, stack: Stack, bounds: Sequence[float]) -> None:
         self.options, self.stack, self.step = options, stack, 0
         self.names = layer_names(options.hidden)
         self.shape, size, units = _shape(options, self.names)
-        runs, dtype = stack.view.runs[0], stack.view.parameters["out.weight"].detach().numpy().dtype
+        runs, weight = stack.view.runs[0], stack.view.parameters["out.weight"]
+        self.dtype, self.device = weight.dtype, weight.device
         moments = {SGD: 0, MOMENTUM: 1, ADAM: 2}.get(options.optimizer, 1)
         replaces = units if REPLACE in options.after else 0
         by = options.reset_by if RESET in options.after else ACTIVITY
 
-        def zeros(count: int, *lead: int, kind: Any = dtype) -> np.ndarray:
-            return np.zeros((*lead, runs, count), dtype=kind)
+        def zeros(count: int, *lead: int, kind: torch.dtype = self.dtype) -> Tensor:
+            return torch.zeros((*lead, runs, count), dtype=kind, device=self.device)
 
-        self.state = DenseState(
+        self.tensors = DenseState(
             parameters=zeros(size),
             first=zeros(size if moments > 0 else 0),
             second=zeros(size if moments > 1 else 0),
@@ -110,85 +119,92 @@ class DensePacked:
             mean_activation=zeros(replaces),
             utility=zeros(replaces),
             decay_power=zeros(replaces),
-            born=zeros(replaces, kind=np.int64),
+            born=zeros(replaces, kind=torch.int64),
             column_means=zeros(replaces if options.copies > 1 and options.compensate else 0, 2),
-            since=zeros(units, kind=np.int64),
-            accumulator=zeros(options.hidden, kind=np.float64),
-            replaced=zeros(options.hidden, kind=np.int64),
-            reset=zeros(options.hidden, kind=np.int64),
+            since=zeros(units, kind=torch.int64),
+            accumulator=zeros(options.hidden, kind=torch.float64),
+            replaced=zeros(options.hidden, kind=torch.int64),
+            reset=zeros(options.hidden, kind=torch.int64),
             worth=zeros(size if REINIT in options.after else 0),
-            redrawn=zeros(1, kind=np.int64),
-            drawn=zeros(size if options.counts_weights else 0, kind=np.int64),
-            score=zeros(units if by == GRADIENT else 0, kind=np.float64),
-            age=zeros(units if by == SILENCE else 0, kind=np.int64),
-            threshold=zeros(units if by == SILENCE else 0, kind=np.int64),
-            histogram=np.zeros((runs, units if by == SILENCE else 0, options.longest), dtype=np.int32),
-            bounds=np.array(bounds, dtype=np.float64),
-            seeds=np.zeros(runs, dtype=np.int64),
+            redrawn=zeros(1, kind=torch.int64),
+            drawn=zeros(size if options.counts_weights else 0, kind=torch.int64),
+            score=zeros(units if by == GRADIENT else 0, kind=torch.float64),
+            age=zeros(units if by == SILENCE else 0, kind=torch.int64),
+            threshold=zeros(units if by == SILENCE else 0, kind=torch.int64),
+            histogram=torch.zeros(
+                (runs, units if by == SILENCE else 0, options.longest), dtype=torch.int32, device=self.device
+            ),
+            bounds=torch.tensor(bounds, dtype=torch.float64, device=self.device),
+            seeds=torch.zeros(runs, dtype=torch.int64, device=self.device),
         )
+
+    @property
+    def state(self) -> DenseState[np.ndarray]:
+        """The state as NumPy arrays in the same memory, where it lies on the CPU."""
+        return DenseState(*(tensor.numpy() for tensor in self.tensors))
 
     @torch.no_grad()
     def read(self) -> None:
-        """Copy the stack's state into the arrays."""
-        state = self.state
-        state.seeds[:] = self.stack.view.seeds.numpy()
-        state.since[:] = 0
-        state.worth[:] = 0
-        state.drawn[:] = 0
+        """Copy the stack's state into the layout."""
+        state = self.tensors
+        state.seeds.copy_(self.stack.view.seeds)
+        for tensor in (state.since, state.worth, state.drawn):
+            tensor.zero_()
         for theirs, name, ours in self._pairs():
             if name in theirs:  # averages of parameters begin with the first update
-                ours[...] = theirs[name].detach().numpy()
+                ours.copy_(theirs[name])
         for _, kept in self._kept():
             if kept.clock is not None:
                 self.step = kept.clock["step"]
             for _, name, ours in self._parameters({}, state.worth, norms=False) if kept.worth else ():
                 if name in kept.worth:
-                    ours[...] = kept.worth[name].numpy()
+                    ours.copy_(kept.worth[name])
             if kept.redrawn is not None:
-                state.redrawn[:, 0] = kept.redrawn.numpy()
+                state.redrawn[:, 0] = kept.redrawn.to(self.device)
             resets = kept.resets or {}
             for name, ours in self._drawn():
                 if "elements" in resets.get(name, {}):
-                    ours[...] = resets[name]["elements"]["step"].numpy()
+                    ours.copy_(resets[name]["elements"]["step"])
             for number, group in enumerate(self.stack.view.groups):
                 if kept.units:
                     statistics = kept.units[group.name]
                     self.step = statistics["schedule"].step
-                    state.accumulator[:, number] = statistics["schedule"].accumulator
-                    state.replaced[:, number] = statistics["replaced"]
+                    state.accumulator[:, number] = torch.from_numpy(statistics["schedule"].accumulator).to(self.device)
+                    state.replaced[:, number] = torch.from_numpy(statistics["replaced"]).to(self.device)
                 if kept.resets:
                     steps = kept.resets.get(f"{group.name}.bias", {}).get("rows", {}).get("step")
-                    state.since[:, self._units(number)] = 0 if steps is None else steps.numpy()
+                    if steps is not None:
+                        state.since[:, self._units(number)] = steps.to(self.device)
 
     @torch.no_grad()
     def write(self) -> None:
-        """Copy the arrays into the stack's state."""
+        """Copy the layout into the stack's state."""
         for theirs, name, ours in self._pairs():
             if name in theirs:
-                theirs[name].copy_(torch.from_numpy(ours))
+                theirs[name].copy_(ours)
             elif self.step > 0 and isinstance(theirs, dict):
-                theirs[name] = torch.from_numpy(ours).clone(memory_format=torch.contiguous_format)
+                theirs[name] = ours.clone(memory_format=torch.contiguous_format)
         for _, kept in self._kept():
             if kept.clock is not None:
                 kept.clock["step"] = self.step
             if kept.redrawn is not None:
-                kept.redrawn.copy_(torch.from_numpy(self.state.redrawn[:, 0]))
+                kept.redrawn.copy_(self.tensors.redrawn[:, 0])
                 kept.worth.clear()
                 measured = self.options.averages and self.step % self.options.reinit_period > 0
-                for _, name, ours in self._parameters({}, self.state.worth, norms=False) if measured else ():
+                for _, name, ours in self._parameters({}, self.tensors.worth, norms=False) if measured else ():
                     if name.endswith("weight"):
-                        kept.worth[name] = torch.from_numpy(ours).clone(memory_format=torch.contiguous_format)
+                        kept.worth[name] = ours.clone(memory_format=torch.contiguous_format)
             if kept.resets is not None and self.options.rewrites_units:
                 self._write_resets(kept.resets)
             if kept.resets is not None and self.step >= self.options.reinit_period:
                 for name, ours in self._drawn():
-                    steps = torch.from_numpy(ours).clone(memory_format=torch.contiguous_format)
+                    steps = ours.clone(memory_format=torch.contiguous_format)
                     kept.resets.setdefault(name, {})["elements"] = {"step": steps}
             for number, group in enumerate(self.stack.view.groups if kept.units else ()):
                 statistics = kept.units[group.name]
-                born = self.state.born[:, self._units(number)]
-                statistics["schedule"].load(self.step, self.state.accumulator[:, number].tolist(), born)
-                statistics["replaced"] = self.state.replaced[:, number].copy()
+                born = self.tensors.born[:, self._units(number)].cpu().numpy()
+                statistics["schedule"].load(self.step, self.tensors.accumulator[:, number].tolist(), born)
+                statistics["replaced"] = self.tensors.replaced[:, number].cpu().numpy().copy()
             for group in kept.groups.values():
                 if "batch" in group and self.step > 0:
                     group["batch"] = self.options.batch
@@ -204,9 +220,9 @@ class DensePacked:
         start = int(self.shape[UNIT, layer])
         return slice(start, start + int(self.shape[OUTPUTS, layer]))
 
-    def _pairs(self) -> Iterator[tuple[Mapping[str, Tensor], str, np.ndarray]]:
-        """Every tensor that the kernel changes: the dict that holds it, its name, and where it lies in the arrays."""
-        state = self.state
+    def _pairs(self) -> Iterator[tuple[Mapping[str, Tensor], str, Tensor]]:
+        """Every tensor that the kernel changes: the dict that holds it, its name, and where it lies in the layout."""
+        state = self.tensors
         yield from self._parameters(self.stack.view.tensors, state.parameters)
         for terms, kept in self._kept():
             for moments, flat in zip(kept.moments, (state.first, state.second), strict=False):
@@ -222,7 +238,7 @@ class DensePacked:
                         yield kept.units[group.name], key, getattr(state, key)[:, units]
                     means = kept.units[group.name]["column_means"]
                     for key in means:
-                        yield means, key, np.moveaxis(state.column_means[:, :, units], 0, -1)[..., None]
+                        yield means, key, state.column_means[:, :, units].movedim(0, -1).unsqueeze(-1)
                 if kept.groups:
                     yield kept.groups[group.name], "replaced", state.reset[:, number]
                     for key in ("score", "age", "threshold", "histogram"):
@@ -230,27 +246,28 @@ class DensePacked:
                             yield kept.groups[group.name], key, getattr(state, key)[:, units]
 
     def _parameters(
-        self, tensors: Mapping[str, Tensor], flat: np.ndarray, norms: bool = True
-    ) -> Iterator[tuple[Mapping[str, Tensor], str, np.ndarray]]:
+        self, tensors: Mapping[str, Tensor], flat: Tensor, norms: bool = True
+    ) -> Iterator[tuple[Mapping[str, Tensor], str, Tensor]]:
         for number, name in enumerate(self.names):
             inputs, outputs, stride, weight, bias, gain, offset = self.shape[:UNIT, number].tolist()
-            matrix = flat[:, weight : weight + inputs * stride].reshape(-1, inputs, stride)
-            yield tensors, f"{name}.weight", matrix[..., :outputs].swapaxes(1, 2)
+            matrix = flat[:, weight : weight + inputs * stride].unflatten(1, (inputs, stride))
+            yield tensors, f"{name}.weight", matrix[..., :outputs].transpose(1, 2)
             yield tensors, f"{name}.bias", flat[:, bias : bias + outputs]
             if norms and self.options.norm and number < self.options.hidden:
                 yield tensors, f"norm{number + 1}.weight", flat[:, gain : gain + outputs]
                 yield tensors, f"norm{number + 1}.bias", flat[:, offset : offset + outputs]
 
-    def _drawn(self) -> Iterator[tuple[str, np.ndarray]]:
+    def _drawn(self) -> Iterator[tuple[str, Tensor]]:
         """The updates at which the elements of every weight matrix were last redrawn, where Adam counts updates."""
-        for _, name, ours in self._parameters({}, self.state.drawn, norms=False) if self.state.drawn.size else ():
+        drawn = self.tensors.drawn
+        for _, name, ours in self._parameters({}, drawn, norms=False) if drawn.numel() else ():
             if name.endswith("weight"):
                 yield name, ours
 
     def _write_resets(self, resets: dict[str, Any]) -> None:
         """A unit's step count starts again in its row, its bias, its norm and its columns."""
         for number, name in enumerate(self.names[:-1]):
-            steps = torch.from_numpy(self.state.since[:, self._units(number)].copy())
+            steps = self.tensors.since[:, self._units(number)].clone()
             rows = [f"{name}.weight", f"{name}.bias"]
             rows += [f"norm{number + 1}.weight", f"norm{number + 1}.bias"] if self.options.norm else []
             for key in rows:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from neoteny.backends.kernel.dense_cuda.kernel import DenseCudaBackend
@@ -105,7 +104,6 @@ class HostDenseCuda(DenseCudaBackend):
             kind: Any = ctypes.c_uint if name == "PURPOSE" else ctypes.c_int
             (kind * _LIST_ROOM).in_dll(self._library, name)[: len(values)] = values
         (ctypes.c_double * _LIST_ROOM).in_dll(self._library, "BOUND")[: len(constants.bounds)] = constants.bounds
-        torch.set_flush_denormal(True)
         self._library.train_on_host(ctypes.c_void_p(given.data_ptr()), ctypes.c_longlong(len(self._seeds)))
 
 

@@ -51,5 +51,8 @@ static inline int __float_as_int(float x) { return same_bits<int>(x); }
 static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
 static inline void sincospif(float x, float *s, float *c) { *s = sinf(3.14159265f * x), *c = cosf(3.14159265f * x); }
 
+template <class T, int MANY> static inline void put(T *to, const T (&v)[MANY]) { memcpy(to, v, sizeof v); }
+template <class T> static inline T *global(T *address) { return address; }
+
 constexpr int WARP = 1, LANES = 1, TILE_ROOM = 8;
 alignas(16) unsigned char memory[1 << 20];

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from neoteny.backends.kernel.dense_cuda.kernel import DenseCudaBackend
@@ -74,12 +73,10 @@ def library(text: str, flags: tuple[str, ...] = ()) -> ctypes.CDLL:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{digest}.so"
     if not path.exists():
-        own = folder / f"{digest}-{os.getpid()}"
-        own.with_suffix(".cpp").write_text(text)
-        command = [found, *_FLAGS, *flags, "-o", str(own.with_suffix(".new")), str(own.with_suffix(".cpp"))]
-        subprocess.run(command, check=True)
-        own.with_suffix(".new").replace(path)
-        own.with_suffix(".cpp").unlink()
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # other processes and threads may be at it, too
+            (Path(own) / "dense.cpp").write_text(text)
+            subprocess.run([found, *_FLAGS, *flags, "-o", f"{own}/dense.so", f"{own}/dense.cpp"], check=True)
+            (Path(own) / "dense.so").replace(path)
     return ctypes.CDLL(str(path))
 
 
@@ -105,7 +102,6 @@ class HostDenseCuda(DenseCudaBackend):
             kind: Any = ctypes.c_uint if name == "PURPOSE" else ctypes.c_int
             (kind * _LIST_ROOM).in_dll(self._library, name)[: len(values)] = values
         (ctypes.c_double * _LIST_ROOM).in_dll(self._library, "BOUND")[: len(constants.bounds)] = constants.bounds
-        torch.set_flush_denormal(True)
         self._library.train_on_host(ctypes.c_void_p(given.data_ptr()), ctypes.c_longlong(len(self._seeds)))
 
 

@@ -47,7 +47,6 @@ template <class T> __device__ __forceinline__ T *work(const Run &run, int place)
 }
 
 __device__ __forceinline__ Chunk chunk(const real *from) { return *reinterpret_cast<const Chunk *>(from); }
-__device__ __forceinline__ void put(real *to, const Chunk &value) { *reinterpret_cast<Chunk *>(to) = value; }
 __device__ __forceinline__ int pitch(int layer) { return STRIDE[layer] + VECTOR; }  // of rows per example: other banks
 __device__ __forceinline__ void sync() { __syncthreads(); }
 

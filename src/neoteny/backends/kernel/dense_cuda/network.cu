@@ -76,7 +76,7 @@ __device__ __forceinline__ void forward_layer(const Run &run, const real *p, int
                         Chunk value = turn == 0 ? bias : chunk(to);
 #pragma unroll
                         for (int v = 0; v < VECTOR; v++) value.v[v] += sum[t][v];
-                        put(to, value);
+                        put(to, value.v);
                     }
             }
             sync();

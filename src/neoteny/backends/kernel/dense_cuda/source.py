@@ -19,7 +19,7 @@ from neoteny.draws.rng import CUDA_ROUNDS
 from neoteny.units.utilities import ACTIVITY, CENTRED, INCOMING, OUTGOING, RANDOM
 
 FILES = ("block", "network", "weights", "units", "reinit", "train")
-"""In this order, each as NAME.cu, after numbers.cu of the kernel for one example at a time."""
+"""In this order, each as NAME.cu, after device.cu, and numbers.cu of the kernel for one example at a time."""
 
 GIVEN = {
     "runs": "i64", "step": "i64", "start": "i64", "stop": "i64", "order_columns": "i64", "ages": "i64",
@@ -118,7 +118,7 @@ def passes_of(acts: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
 
 def source(constants: Constants, item: int) -> str:
     """The whole source for numbers of `item` bytes."""
-    lines = [f"typedef {'double' if item == 8 else 'float'} real;", "constexpr int WARP = 32, LANES = 8;"]
+    lines = [f"typedef {'double' if item == 8 else 'float'} real;", (Path(__file__).parent / "device.cu").read_text()]
     lines.append(f"constexpr int TILE_ROOM = {constants.ints['BATCH_TILE']};")
     lines += [f"constexpr int {name} = {value};" for name, value in constants.ints.items()]
     lines += [f"constexpr double {name} = {value!r};" for name, value in constants.reals.items()]

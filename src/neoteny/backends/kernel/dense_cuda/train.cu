@@ -5,10 +5,10 @@ __device__ __forceinline__ Run make_run(const Given &given, int number) {
     const i64 at = i64(number) * PARAMETERS;
     run.number = number, run.thread = threadIdx.x, run.warp = run.thread / WARP, run.lane = run.thread % WARP;
     run.now = int(given.step), run.seed = u64(given.seeds[number]);
-    run.p = given.parameters + at;
-    run.first = given.first + (MOMENTS > 0 ? at : 0), run.second = given.second + (MOMENTS > 1 ? at : 0);
-    run.anchor = given.anchor + (ANCHORED ? at : 0), run.slow = given.slow + (SLOWS ? at : 0);
-    run.worth = given.worth + (REINITS ? at : 0), run.drawn = given.drawn + (COUNTS_WEIGHTS ? at : 0);
+    run.p = global(given.parameters + at);
+    run.first = MOMENTS > 0 ? global(given.first + at) : nullptr, run.second = MOMENTS > 1 ? global(given.second + at) : nullptr;
+    run.anchor = ANCHORED ? global(given.anchor + at) : nullptr, run.slow = SLOWS ? global(given.slow + at) : nullptr;
+    run.worth = REINITS ? global(given.worth + at) : nullptr, run.drawn = COUNTS_WEIGHTS ? global(given.drawn + at) : nullptr;
     run.outside = given.outside + i64(number) * OUTSIDE_BYTES;
     run.step_size = rate(given, RATE_STEP_SIZE, number), run.momentum = rate(given, RATE_MOMENTUM, number);
     run.l2 = rate(given, RATE_L2, number), run.pull = rate(given, RATE_ANCHOR, number);

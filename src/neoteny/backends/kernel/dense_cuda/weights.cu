@@ -95,9 +95,9 @@ template <class To> __device__ __forceinline__ void read_rows(const real *from, 
 template <class From> __device__ __forceinline__ void write_rows(real *to, int rows, int stride, From from) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        Chunk given;
+        real given[VECTOR];
 #pragma unroll
-        for (int v = 0; v < VECTOR; v++) given.v[v] = from(r, v);
+        for (int v = 0; v < VECTOR; v++) given[v] = from(r, v);
         if (r < rows) put(to + i64(r) * stride, given);
     }
 }

@@ -31,7 +31,7 @@ class HostThreads:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._own = threading.local()
-        self._pool = ThreadPoolExecutor(processors(), "neoteny-host")
+        self._pool = ThreadPoolExecutor(processors(), "neoteny-host", initializer=_work_alone)
         self._waiting: deque[tuple[Future[Tensor], int]] = deque()
         self._most = torch.cuda.get_device_properties(device).total_memory // _SHARE
 
@@ -56,6 +56,11 @@ class HostThreads:
         with torch.cuda.device(self._device), torch.cuda.stream(self._own.stream):
             self._own.stream.wait_event(event)
             return function()
+
+
+def _work_alone() -> None:
+    """One thread per decomposition: the last bits of a shared one depend on how many threads were free to help."""
+    torch.set_num_threads(1)
 
 
 @functools.cache

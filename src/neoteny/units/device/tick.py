@@ -5,7 +5,9 @@ Equal to the torch path of `ContinualBackprop` up to the order of sums, and to i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -119,7 +121,7 @@ class FusedMeasure:
         """The launches as one: they have the same arguments as long as the shapes stay."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), _no_collection():
             graph.capture_begin(capture_error_mode="thread_local")
             self._launch(inputs, inputs.tables["pieces"], self._sums)
             graph.capture_end()
@@ -181,6 +183,18 @@ class FusedMeasure:
             for each in self._inputs.values():
                 each.graph, each.ticks = None, 0
         return inputs
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without garbage collection: another graph that is freed during a capture would break it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _channels_last(batch: Tensor) -> bool:

@@ -44,7 +44,7 @@ def settled() -> None:
 
 
 def mlp() -> nn.Module:
-    return MLP(784, [40, 33], 10, init="kaiming_normal")
+    return MLP(784, [40, 33], 10, init="kaiming_uniform")
 
 
 def test_what_is_due_is_counted_as_it_would_be_replaced() -> None:

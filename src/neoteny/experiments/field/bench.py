@@ -23,9 +23,8 @@ from neoteny.suite.sweep import Assumption, Selection, Setting, Sweep, network
 
 BUDGET = 4
 """Settings of each method."""
-FIRST_JUDGE = 12
-"""The first judging seed. Seeds 2 to 11 judged while the step sizes of the search were still being changed, so nothing
-is judged by them any more."""
+UNSEEN = 12
+"""The first seed that judged nothing while the step sizes of the search were still being changed."""
 PUBLISHED, SEARCHED = "published", "searched"
 """The role of a setting: the first of its method, or one of the others."""
 SMOKE = ("SGD", "Adam", "From scratch", "L2", "CBP", "Layer norm", "FIRE")
@@ -48,6 +47,7 @@ class Bench:
         options: of all networks.
         build: the class of all networks. Methods that are options of an MLP are left out with another class.
         seeds: tuning and judging seeds instead of the usual numbers.
+        first_judge: the first judging seed; 0 for the one behind the tuning seeds.
         updates_per_silence: what SNR presumes of a unit before it knows better, in updates.
     """
 
@@ -60,6 +60,7 @@ class Bench:
     hidden: tuple[int, ...] = ()
     build: type[nn.Module] = MLP
     seeds: tuple[int, int] | None = None
+    first_judge: int = 0
 
     @property
     def steps(self) -> int:
@@ -161,7 +162,7 @@ def make_sweep(scale: str, bench: Bench, chosen: Sequence[Assumption] = ()) -> S
         problem=bench.problem,
         settings=tuple(settings),
         runs=tuning,
-        selection=Selection(judging, by=("method", "role"), first_seed=FIRST_JUDGE),
+        selection=Selection(judging, by=("method", "role"), first_seed=bench.first_judge),
         chosen=(*PROTOCOL, *chosen),
     )
 
@@ -182,7 +183,7 @@ def tuning_runs(scale: str) -> int:
 
 
 def judging_runs(scale: str) -> int:
-    """Seeds from `FIRST_JUDGE` on, by which methods are judged."""
+    """Seeds behind those, by which methods are judged."""
     return pick(scale, smoke=2, laptop=10, paper=20)
 
 
@@ -196,6 +197,6 @@ PROTOCOL = assume("""
 - moment of methods that act between tasks | on a clock of one task's length, where the problem does not tell of tasks |
   a learner that is told has an advantage; here the clock gives it to these methods alone, and the table says so
 - plasticity injection | once, after half of all updates | its authors inject once
-- seeds | settings are chosen by the first seeds, methods are judged by those from number 12 on | a setting that was
-  best by luck must not keep that luck, and the seeds between judged while step sizes of the search were being changed
+- seeds | settings are chosen by the first seeds, methods are judged by the others | a setting that was best by luck
+  must not keep that luck
 """)

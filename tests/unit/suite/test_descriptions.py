@@ -157,7 +157,8 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "chosen": [None, "width", ("width",), Assumption("width", "30", "narrow")],
         "dtype": ["float16", "", None, torch.float32, ("float32",)],
         "matmul": ["float16", "", 1, torch.float32, ("tf32",)],
-        **dict.fromkeys("runs measure_every probe_examples stack_size points_per_task probe_updates".split(), COUNT),
+        **dict.fromkeys(("runs", "measure_every", "probe_examples", "stack_size"), COUNT),
+        **dict.fromkeys(("points_per_task", "probe_updates"), COUNT),
         "probe_optimizer": [*NAME, "rmsprop", SGD(0.1), ["sgd"]],
         "probe_step_size": [0, -1, NAN, INF, True, "1", (1,), None],
     },
@@ -198,11 +199,7 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "more_runs": without(COUNT, None),
         "agent": [PPO, 3, "PPO", SGD(0.1)],
     },
-    Selection: {
-        "more_runs": COUNT,
-        "first_seed": [-1, 1.5, None, True],
-        "by": ["method", (), None, ("method", "method"), (3,)],
-    },
+    Selection: {"more_runs": COUNT, "first_seed": [-1, 1.5], "by": ["method", (), None, ("method", "method"), (3,)]},
     Network: {
         "build": [MLP(2, [3], 1), None, "MLP", int, lambda: MLP(2, [3], 1)],
         "options": [None, "hidden", ("hidden",), ((3, 4),), (("hiden", (5,)),), (("hidden", 1), ("hidden", 2)), ()],

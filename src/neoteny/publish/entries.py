@@ -109,7 +109,10 @@ ENTRIES = (
         ("scr-cbp",),
         "the paper's: 3 million examples, 100 runs, 400 with tanh",
         f"{REGRESSION} with continual backpropagation: 300 more runs with tanh",
-        (Picture("scr-cbp-tanh", ("tanh",)),),
+        (
+            Picture("scr-cbp-tanh-sgd", ("SGD, step size 0.01",)),
+            Picture("scr-cbp-tanh-adam", ("Adam, step size 0.01",)),
+        ),
         decides=("scr-cbp",),
         methods=("CBP", "Linear"),
         bin_tasks=REGRESSION_BIN,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -98,9 +100,10 @@ def test_the_gate_sees_wrong_heads() -> None:
         assert fails(UnitGroup(producers, group.consumers)), place
 
 
-@pytest.mark.parametrize("attention", [Attention(), Attention(layout="heads"), TorchAttention()])
-def test_a_replaced_head_leaves_the_mean_where_it_was(attention: nn.Module) -> None:
+@pytest.mark.parametrize("build", [Attention, partial(Attention, layout="heads"), TorchAttention])
+def test_a_replaced_head_leaves_the_mean_where_it_was(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
+    attention = build()
     model = Block(attention)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

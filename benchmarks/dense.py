@@ -7,7 +7,7 @@ own time, so that other work on the machine counts less; on CUDA of the time tha
     python benchmarks/dense.py [--hidden 300 150] [--batches 1 16] [--runs 3] [--only TEXT]
     python benchmarks/dense.py --device cuda [--runs 30 132] [--threads 512] [--seconds 110]
 
-On CUDA without --hidden: 784-300-150-10 and 784-100-100-100-10; what is not measured after so many seconds is left out.
+On CUDA without --hidden: 784-300-150-10 and 784-100-100-100-10; what is not measured after `--seconds` is left out.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", help="3 on the CPU, 30 and 132 on CUDA")
     parser.add_argument("--only", default="", help="only learners whose name contains this")
     parser.add_argument("--threads", type=int, default=512, help="of a block on CUDA")
-    parser.add_argument("--seconds", type=float, default=110.0, help="on CUDA: no new row after so many")
+    parser.add_argument("--seconds", type=float, default=110.0, help="on CUDA: no new row after this time")
     arguments = parser.parse_args()
     begin, device = time.perf_counter(), arguments.device
     torch.set_num_threads(1)

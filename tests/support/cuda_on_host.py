@@ -108,6 +108,6 @@ class HostDenseCuda(DenseCudaBackend):
 def host_dense(
     learner: Learner, stack: Stack, seeds: Sequence[int] = SEEDS, threads: int = 1, room: int = 1 << 20
 ) -> DenseCudaBackend:
-    """The dense CUDA kernel on the CPU, with so many threads per block and so much shared memory."""
+    """The dense CUDA kernel on the CPU, with this number of threads per block and this much shared memory."""
     kind = type("HostDenseCuda", (HostDenseCuda,), {"threads": threads, "room": room})
     return kind(stack, stream_of(learner.problem), seeds, learner.problem.loss, learner.examples)

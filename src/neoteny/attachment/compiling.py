@@ -1,7 +1,7 @@
 """torch.compile, CUDA graphs and an attachment: what was compiled too early, and what must not be.
 
 Inside a compiled function a tick runs as it is, between two compiled parts. A CUDA graph holds a tick only where it was
-asked for. Before this: nothing; after it: `attachment`.
+asked for. Before this: `module_view`; after it: `hooks`, `attachment`.
 """
 
 from __future__ import annotations

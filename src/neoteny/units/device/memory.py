@@ -47,7 +47,7 @@ def load_any(address, offsets, kind, mask, ALIGNED: tl.constexpr = False):
 
 
 def _plain(function: Any) -> Any:
-    """A kernel that is compiled once, whatever its arguments are."""
+    """A kernel that is compiled once for all values of its address arguments."""
     return function if triton is None else triton.jit(function, do_not_specialize=[f"a{k}" for k in range(ADDRESSES)])
 
 

@@ -32,7 +32,7 @@ class Memory:
     outside: int = 0
 
     def add(self, name: str, size: int) -> None:
-        """Find a place for an array of so many bytes."""
+        """Find a place for an array of `size` bytes."""
         self.places[name] = self._place(size)
 
     def add_layers(self, name: str, sizes: Sequence[int]) -> None:

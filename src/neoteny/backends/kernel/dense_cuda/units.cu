@@ -1,5 +1,5 @@
 // Resets of units: measured, chosen, taken out of the next layer, drawn again. Feature c * units + j of a layer belongs to
-// unit j. What happens seldom is simple: a list of units is made by one thread.
+// unit j. What happens at few updates is simple: a list of units is made by one thread.
 
 // The sums of |weights| over the inputs of every unit, and with `features` over the outputs of every feature.
 __device__ __forceinline__ void sum_weights(const Run &run, bool features) {

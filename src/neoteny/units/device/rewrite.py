@@ -186,7 +186,7 @@ class FusedReset:
         return chosen
 
     def _write(self, view: View, table: Tensor, chosen: Tensor, numbers: Sequence[int], updates: int | Tensor) -> None:
-        """Give the chosen units new weights and state; `updates` of the optimizer so far: a number, or the tensor with it."""
+        """Give the chosen units new weights and state; `updates` of the optimizer so far, or the tensor with it."""
         mine, features = self._tables, self.fused.layout.tables["features"]
         wide = max(len(plan.tables["columns"]) + len(plan.values) for plan in (self._plans[n] for n in numbers))
         kernels.draw_and_write[(wide, len(numbers))](

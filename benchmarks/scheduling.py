@@ -1,7 +1,7 @@
 """What `--on ray` costs: thousands of stacks without work, and stacks of a minute beside local processes.
 
     python benchmarks/scheduling.py                    5,000 stacks of no work
-    python benchmarks/scheduling.py --minutes          six stacks of about a minute, on Ray and locally, two cores each
+    python benchmarks/scheduling.py --minutes          four stacks of about a minute, on Ray and locally, two cores each
 
 The first measures the driver, Ray's tasks and the claims: every stack is claimed by a lease and given back, and none is
 trained or written. The second runs the whole command both ways, start of Ray included.
@@ -142,14 +142,14 @@ def _memory() -> float:
 def main() -> int:
     """Measure; returns 1 where a bar is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--stacks", type=int, metavar="N", help="how many (default: 5,000 of no work, 6 of a minute)")
+    parser.add_argument("--stacks", type=int, metavar="N", help="how many (default: 5,000 of no work, 4 of a minute)")
     parser.add_argument("--minutes", action="store_true", help="stacks of about a minute")
     parser.add_argument(
-        "--tasks", type=int, default=60, metavar="N", help="tasks of 1,000 updates per stack of a minute"
+        "--tasks", type=int, default=360, metavar="N", help="tasks of 1,000 updates per stack of a minute"
     )
     options = parser.parse_args()
     if options.minutes:
-        return 0 if measure_minutes(options.stacks or 6, options.tasks) else 1
+        return 0 if measure_minutes(options.stacks or 4, options.tasks) else 1
     return 0 if measure_idle(options.stacks or 5000) else 1
 
 

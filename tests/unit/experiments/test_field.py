@@ -133,8 +133,7 @@ def test_a_group_runs_all_its_problems_each_in_its_own_folder(
     for name in names:
         frame = Results.open(tmp_path / "out" / name).frame()
         scores = pd.DataFrame(frame[["setting", "seed"]]).drop_duplicates()
-        first = load_bench(name, "smoke").first_judge or 2
-        assert split_seeds(scores) == ([0, 1], [first, first + 1])
+        assert split_seeds(scores) == ([0, 1], [FIRST_JUDGE, FIRST_JUDGE + 1])
         judged = frame[frame["seed"] > 1].drop_duplicates("setting")
         assert set(judged["role"]) == {PUBLISHED, SEARCHED}
     capsys.readouterr()

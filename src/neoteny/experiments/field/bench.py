@@ -23,8 +23,8 @@ from neoteny.suite.sweep import Assumption, Selection, Setting, Sweep, network
 
 BUDGET = 4
 """Settings of each method."""
-UNSEEN = 12
-"""The first seed that judged nothing while the step sizes of the search were still being changed."""
+FIRST_JUDGE = 12
+"""The first judging seed. Those before it were looked at while the step sizes of the search were still being changed."""
 PUBLISHED, SEARCHED = "published", "searched"
 """The role of a setting: the first of its method, or one of the others."""
 SMOKE = ("SGD", "Adam", "From scratch", "L2", "CBP", "Layer norm", "FIRE")
@@ -47,7 +47,6 @@ class Bench:
         options: of all networks.
         build: the class of all networks. Methods that are options of an MLP are left out with another class.
         seeds: tuning and judging seeds instead of the usual numbers.
-        first_judge: the first judging seed; 0 for the one behind the tuning seeds.
         updates_per_silence: what SNR presumes of a unit before it knows better, in updates.
     """
 
@@ -60,7 +59,6 @@ class Bench:
     hidden: tuple[int, ...] = ()
     build: type[nn.Module] = MLP
     seeds: tuple[int, int] | None = None
-    first_judge: int = 0
 
     @property
     def steps(self) -> int:
@@ -162,7 +160,7 @@ def make_sweep(scale: str, bench: Bench, chosen: Sequence[Assumption] = ()) -> S
         problem=bench.problem,
         settings=tuple(settings),
         runs=tuning,
-        selection=Selection(judging, by=("method", "role"), first_seed=bench.first_judge),
+        selection=Selection(judging, by=("method", "role"), first_seed=FIRST_JUDGE),
         chosen=(*PROTOCOL, *chosen),
     )
 
@@ -183,7 +181,7 @@ def tuning_runs(scale: str) -> int:
 
 
 def judging_runs(scale: str) -> int:
-    """Seeds behind those, by which methods are judged."""
+    """Seeds from `FIRST_JUDGE` on, by which methods are judged."""
     return pick(scale, smoke=2, laptop=10, paper=20)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from neoteny.experiments.field.bench import UNSEEN, Bench, make_sweep
+from neoteny.experiments.field.bench import Bench, make_sweep
 from neoteny.experiments.field.charts import draw
 from neoteny.experiments.scales import assume, pick
 from neoteny.nets import ResNet
@@ -51,7 +51,6 @@ def make_bench(scale: str) -> Bench:
         },
         build=ResNet,
         seeds=pick(scale, smoke=(2, 2), laptop=(2, 10), paper=(2, 3)),
-        first_judge=UNSEEN,
     )
 
 

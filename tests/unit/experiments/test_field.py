@@ -16,6 +16,7 @@ from neoteny.experiments import FIELD, GROUPS, load, module_of
 from neoteny.experiments.field import recipes, regression
 from neoteny.experiments.field.bench import (
     BUDGET,
+    FIRST_JUDGE,
     PUBLISHED,
     SEARCHED,
     SMOKE,

@@ -24,7 +24,7 @@ from neoteny.suite.sweep import Assumption, Selection, Setting, Sweep, network
 BUDGET = 4
 """Settings of each method."""
 FIRST_JUDGE = 12
-"""The first judging seed. Those before it were looked at while the step sizes of the search were still being changed."""
+"""The first judging seed; those before it were looked at while the step sizes of the search were still being chosen."""
 PUBLISHED, SEARCHED = "published", "searched"
 """The role of a setting: the first of its method, or one of the others."""
 SMOKE = ("SGD", "Adam", "From scratch", "L2", "CBP", "Layer norm", "FIRE")

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from neoteny.attachment.checks import (
     check_accumulation,
     check_arguments,
+    check_loss,
     check_optimizers,
     check_owner,
     owned_groups,
@@ -209,7 +210,7 @@ class Attachment(Replica):
 
     def observe(self, loss: Tensor) -> None:
         """Tell the methods that ask for it the training loss, before `optimizer.step()`."""
-        self.view.loss = loss.detach()
+        self.view.loss = check_loss(loss)
 
     @run_eagerly
     def step(self) -> None:
@@ -349,8 +350,7 @@ class Attachment(Replica):
         return Copied(self.state_dict())
 
     def _record(self) -> None:
-        uncalled = () if self.wiring is None else self.wiring.uncalled
-        chain = self._chain
+        chain, uncalled = self._chain, () if self.wiring is None else self.wiring.uncalled
         fold = None if self.view.totals is None else self._fold
         recorder = Recorder(self._model, chain.reads(), chain.reads_gradients(), uncalled, chain.needs_inputs(), fold)
         self._recorder = recorder  # first: what fails from here on finds its hooks
@@ -358,7 +358,7 @@ class Attachment(Replica):
         self._show(recorder)
 
     def _forget_excess(self, updates: int) -> None:
-        if self._recorder.forget_excess(updates) and self.view.totals is not None:
+        if self._recorder.forget_excess(updates, self._chain.acting) and self.view.totals is not None:
             self.view.totals.clear()
 
     def _follow_device(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neoteny.layers.groups import UnitGroup
@@ -52,6 +52,22 @@ def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | N
             raise ValueError(
                 f"{type(method).__name__}: a sequence of hyperparameters is for neoteny.stack; attach takes one value."
             )
+
+
+def check_loss(loss: Any) -> Tensor:
+    """The training loss without its graph.
+
+    Raises:
+        TypeError: it is not a tensor.
+        ValueError: it is not one number.
+    """
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"plastic.observe expects the training loss, a tensor; got {type(loss).__name__} {loss!r}.")
+    if loss.numel() != 1:
+        raise ValueError(
+            f"plastic.observe expects the training loss, one number; got shape {tuple(loss.shape)}. Pass its mean."
+        )
+    return loss.detach().reshape(())
 
 
 def check_accumulation(accumulate: str, methods: tuple[Method, ...]) -> None:

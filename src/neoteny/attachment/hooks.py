@@ -104,12 +104,18 @@ class Recorder:
         for kept in (*self.inputs.values(), *self.gradients.values()):
             kept.clear()
 
-    def forget_excess(self, updates: int) -> bool:
-        """Keep memory bounded, and warn once, when updates go by without a tick; whether anything was forgotten."""
-        if updates == PATIENCE and self.inputs:
+    def forget_excess(self, updates: int, waiting: Sequence[str]) -> bool:
+        """Keep memory bounded, and warn once, when updates go by without a tick; whether anything was forgotten.
+
+        Args:
+            updates: since the last tick.
+            waiting: the methods that act in a tick.
+        """
+        if updates == PATIENCE and waiting:
+            kept = " From now on only the latest activations are kept." if self.inputs else ""
             warnings.warn(
-                f"{PATIENCE} updates without plastic.step(): no unit is replaced. Call it after optimizer.step(), or "
-                "plastic.detach(). From now on only the latest activations are kept.",
+                f"{PATIENCE} updates without plastic.step(), where {' and '.join(waiting)} would have acted. Call it "
+                f"after optimizer.step(), or plastic.detach().{kept}",
                 RuntimeWarning,
                 stacklevel=2,
             )

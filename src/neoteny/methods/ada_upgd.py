@@ -11,7 +11,7 @@ from torch import Tensor
 from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps
 from neoteny.methods.card import Card
-from neoteny.methods.method import State, check_number, slot
+from neoteny.methods.method import State, check_betas, check_number, slot
 from neoteny.methods.upgd import UPGD
 from neoteny.units.view import View
 
@@ -57,8 +57,7 @@ class AdaUPGD(UPGD):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self, "eps", single=True)
-        if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
-            raise ValueError(f"AdaUPGD: betas must be two numbers in [0, 1); got {self.betas!r}.")
+        check_betas(self)
 
     def on_reset(self, view: View, state: State, region: Region) -> None:
         """Average, moments and step count of the region to zero."""

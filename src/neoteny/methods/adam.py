@@ -12,7 +12,7 @@ from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps, adam_update
 from neoteny.methods.card import Card
 from neoteny.methods.declaration import KernelState, KernelTerms
-from neoteny.methods.method import Method, State, check_number
+from neoteny.methods.method import Method, State, check_betas, check_number
 from neoteny.units.view import View
 
 
@@ -56,8 +56,7 @@ class Adam(Method):
     def __post_init__(self) -> None:
         check_number(self, "step_size")
         check_number(self, "eps", single=True)
-        if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
-            raise ValueError(f"{type(self).__name__}: betas must be two numbers in [0, 1); got {self.betas!r}.")
+        check_betas(self)
 
     def init(self, view: View) -> State:
         """Both moments of each parameter, and the number of updates."""

@@ -38,6 +38,9 @@ class CChain(Method):
     outputs are meant to move. Where neighbouring batches are alike (a stream that is not shuffled), a larger age is
     nearer to the authors' batch.
 
+    The term joins the gradients inside of `optimizer.step()`. Where the loop clips gradients before, the loss's are
+    clipped and the term's are not, and with `beta` training may diverge: clip the sum, as "Your own model" shows.
+
     Both passes are made in evaluation mode. When another method resets an element, the old network gets its new value,
     so the term does not work against resets.
 

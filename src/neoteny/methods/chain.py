@@ -52,6 +52,8 @@ class Chain:
             ]
             for hook in _EACH_UPDATE
         }
+        self.acting = list(dict.fromkeys(type(method).__name__ for method, _, _ in self._with_hook["step"]))
+        """The names of the methods that act after the update."""
         hears = [each for each in self.methods if _overrides(each, "on_reset") or _overrides(each, "on_units_reset")]
         view.resets_are_private = len(hears) <= 1
 

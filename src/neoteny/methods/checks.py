@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -38,7 +39,7 @@ def check_number(
     value = getattr(method, name)
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         value = value.tolist()
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         value = tuple(each.item() if isinstance(each, (Tensor, np.generic)) else each for each in value)
     if single and isinstance(value, tuple):
         raise TypeError(f"{type(method).__name__}: {name} must be one number for all runs; got {value!r}.")
@@ -50,8 +51,25 @@ def check_number(
         if isinstance(number, bool) or not isinstance(number, int if whole else (int, float)):
             raise TypeError(f"{label}; got {number!r}.")
         inside = low <= number < high if below_high else low <= number <= high
-        if not inside or not math.isfinite(number):
+        if not inside or not abs(number) <= sys.float_info.max:
             raise ValueError(f"{label}; got {number!r}.")
+    if value == ():
+        raise ValueError(f"{type(method).__name__}: {name} must have one value, or one per run; got an empty sequence.")
+
+
+def check_betas(method: Method, *, pair: bool = True) -> None:
+    """Refuse decay rates `betas` that are not two numbers in [0, 1), or one or more; turn a list into a tuple."""
+    value: Any = vars(method)["betas"]
+    expected = f"{type(method).__name__}: betas must be {'two' if pair else 'one or more'} numbers in [0, 1)"
+    if isinstance(value, (Tensor, np.ndarray)):
+        value = value.tolist()
+    if not isinstance(value, (tuple, list)) or not all(
+        isinstance(beta, (int, float)) and not isinstance(beta, bool) for beta in value
+    ):
+        raise TypeError(f"{expected}; got {value!r}.")
+    if not value or (pair and len(value) != 2) or not all(0.0 <= beta < 1.0 for beta in value):
+        raise ValueError(f"{expected}; got {value!r}.")
+    object.__setattr__(method, "betas", tuple(value))
 
 
 def check_choice(method: Method, name: str, choices: Sequence[str]) -> None:

@@ -1,8 +1,11 @@
-"""Which layers a method acts on: a setting that is "last", "all", or a sequence of names of modules."""
+"""Which layers a method acts on: a setting that is "last", "all", or a sequence of names of modules.
+
+A network without any is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neoteny.methods.method import Method
@@ -26,6 +29,21 @@ def check_layers(method: Method, name: str, choices: Sequence[str] = CHOICES) ->
     raise ValueError(
         f"{type(method).__name__}: {name} must be {words}, or a tuple of names of modules; got {value!r}.{hint}"
     )
+
+
+def refuse_without(method: Method, acts: Iterable[bool], on: str) -> None:
+    """Refuse a network in which the method would never do anything.
+
+    Args:
+        method: which.
+        acts: for each layer of the network, whether the method acts on it.
+        on: what it acts on, in words.
+    """
+    if not any(acts):
+        raise ValueError(
+            f"{type(method).__name__} acts on {on}, and the network has none, so it would do nothing: leave it out, or "
+            "take a method that acts on all parameters, such as neoteny.L2Init."
+        )
 
 
 def chosen_modules(view: View, method: Method, layers: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neoteny.methods.card import Card
+from neoteny.methods.chosen_layers import refuse_without
 from neoteny.methods.method import BoundaryData, Method, State, check_flag, check_number
 from neoteny.units.view import View
 
@@ -56,6 +57,11 @@ class DASH(Method):
         check_number(self, "rate", 0.0, 1.0)
         check_number(self, "floor", 0.0, 1.0)
         check_flag(self, "clear_optimizer")
+
+    def init(self, view: View) -> State:
+        """Nothing; a network without a layer to shrink is told at once."""
+        refuse_without(self, (layer.scale is None for layer in view.layers), "linear layers and convolutions")
+        return {}
 
     def task_boundary(self, view: View, state: State, data: BoundaryData | None = None) -> None:
         """Average the negative gradient over the new data, then shrink."""

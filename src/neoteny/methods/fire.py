@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from neoteny.layers.kinds import input_first
 from neoteny.methods.card import Card
-from neoteny.methods.chosen_layers import belongs, check_layers, chosen_modules
+from neoteny.methods.chosen_layers import belongs, check_layers, chosen_modules, refuse_without
 from neoteny.methods.method import State, check_flag, check_number
 from neoteny.methods.occasional import OccasionalMethod
 from neoteny.units.view import View
@@ -65,8 +65,11 @@ class FIRE(OccasionalMethod):
         check_flag(self, "clear_optimizer")
 
     def init(self, view: View) -> State:
-        """The counters; an unknown layer is told at once."""
-        chosen_modules(view, self, self.layers)
+        """The counters; an unknown layer, and a network without any, are told at once."""
+        modules = chosen_modules(view, self, self.layers)
+        matrices = [layer.module for layer in view.layers if layer.weight is not None]
+        matrices += [name for name, each in view.structure.named_modules() if isinstance(each, nn.MultiheadAttention)]
+        refuse_without(self, (belongs(name, modules) for name in matrices), "linear layers and convolutions")
         return super().init(view)
 
     def act(self, view: View, state: State) -> None:

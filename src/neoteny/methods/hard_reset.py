@@ -120,10 +120,13 @@ class HardReset(OccasionalMethod):
 
 
 def _reset_statistics(view: View, modules: tuple[str, ...]) -> None:
-    """Running statistics of the norms in these modules back to their start."""
-    buffers = view.buffers
+    """Running statistics of the norms in these modules back to their start; not of norms that are frozen."""
+    buffers, parameters = view.buffers, view.parameters
     for module, each in view.structure.named_modules():
         if kind_of(each) != "norm" or not belongs(module, modules):
+            continue
+        own = [name for name, _ in each.named_parameters(module, recurse=False)]
+        if own and not any(name in parameters for name in own):
             continue
         for key, value in norm_fresh(each).items():
             name = f"{module}.{key}" if module else key

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.methods.card import Card
-from neoteny.methods.checks import check_choice, check_flag, check_number
+from neoteny.methods.checks import check_betas, check_choice, check_flag, check_number
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, undeclared
 from neoteny.methods.state import State, copy_nested, count_update, slot
 from neoteny.text import render
@@ -33,6 +33,7 @@ __all__ = [
     "BoundaryData",
     "Method",
     "State",
+    "check_betas",
     "check_choice",
     "check_flag",
     "check_number",

@@ -12,7 +12,7 @@ from torch import Tensor
 from neoteny.layers.regions import Region
 from neoteny.methods.adam_update import ElementSteps, adam_update
 from neoteny.methods.card import Card
-from neoteny.methods.method import Method, State, check_choice, check_number, slot
+from neoteny.methods.method import Method, State, check_betas, check_choice, check_number, slot
 from neoteny.units.view import View
 
 ON_ADAM = ("output", "vectors", "all")
@@ -79,8 +79,7 @@ class Muon(Method):
         check_choice(self, "adam", ON_ADAM)
         check_number(self, "adam_share", single=True)
         check_number(self, "eps", single=True)
-        if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
-            raise ValueError(f"Muon: betas must be two numbers in [0, 1); got {self.betas!r}.")
+        check_betas(self)
 
     def init(self, view: View) -> State:
         """The number of updates; momenta and moments are made when a parameter is first updated."""

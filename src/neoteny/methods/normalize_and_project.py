@@ -14,7 +14,7 @@ from neoteny.layers.kinds import watched_modules
 from neoteny.layers.parameters import LayerParameters
 from neoteny.layers.regions import Region
 from neoteny.methods.card import Card
-from neoteny.methods.chosen_layers import belongs
+from neoteny.methods.chosen_layers import belongs, refuse_without
 from neoteny.methods.method import Method, State, check_choice, check_flag, check_number, count_update, slot
 from neoteny.units.view import View
 
@@ -35,7 +35,7 @@ class NormalizeAndProject(Method):
         norms: what becomes of the scales and shifts of norms. "rescale": both together keep their initial norm.
             "decay": they move to 1 and 0 by `decay_rate`. "leave": nothing.
         decay_rate: of "decay", in [0, 1].
-        project_output: project the output layer too.
+        project_output: project the output layer too, or all of them, where the network has several heads.
         period: updates between two projections, at least 1; the authors project at every update.
         presume_norms: say nothing about layers without a norm behind them.
 
@@ -67,6 +67,11 @@ class NormalizeAndProject(Method):
 
     def init(self, view: View) -> State:
         """The norm of every weight, and of the scale and shift of every norm together."""
+        output = () if self.project_output else view.output_layers()
+        acts = [
+            not belongs(layer.module, output) if layer.scale is None else self.norms != "leave" for layer in view.layers
+        ]
+        refuse_without(self, acts, "hidden linear layers and convolutions, and on norms")
         state: State = {"step": 0, "parameters": {}}
         for name, tensors in self._projected(view).items():
             slot(state, name, lambda tensors=tensors: _norm(view, tensors))
@@ -98,10 +103,10 @@ class NormalizeAndProject(Method):
     def _projected(self, view: View) -> dict[str, list[Tensor]]:
         """What is scaled together, under the name of its first parameter."""
         parameters = view.parameters
-        output = () if self.project_output else (view.output_layer(),)
+        output = () if self.project_output else view.output_layers()
         found: dict[str, list[Tensor]] = {}
         for layer in view.layers:
-            if layer.weight in parameters and not (output and belongs(layer.module, output)):
+            if layer.weight in parameters and not belongs(layer.module, output):
                 found[str(layer.weight)] = [parameters[str(layer.weight)]]
             elif self.norms == "rescale" and layer.scale in parameters:
                 parts = [name for name in (layer.scale, layer.bias) if name in parameters]
@@ -118,7 +123,7 @@ class NormalizeAndProject(Method):
                     parameter.lerp_(torch.full_like(parameter, value), rate)
 
     def _warn_without_norms(self, view: View) -> None:
-        projected, output = self._projected(view), (view.output_layer(),)
+        projected, output = self._projected(view), view.output_layers()
         hidden = [layer for layer in view.layers if layer.weight in projected and not belongs(layer.module, output)]
         bare = _without_norm(view, hidden)
         if bare:

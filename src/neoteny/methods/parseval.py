@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,9 @@ from torch import Tensor
 
 from neoteny.layers.parameters import LayerParameters
 from neoteny.methods.card import Card
+from neoteny.methods.chosen_layers import belongs, refuse_without
 from neoteny.methods.method import Method, State, check_number
+from neoteny.methods.plasticity_injection import injected_head
 from neoteny.text import nearest
 from neoteny.units.view import View
 
@@ -60,7 +61,8 @@ class Parseval(Method):
         if self.reference_width is not None:
             check_number(self, "reference_width", 1, whole=True, single=True)
         if self.outputs is not None:
-            if isinstance(self.outputs, str) or not all(isinstance(name, str) for name in self.outputs):
+            listed = isinstance(self.outputs, (list, tuple))
+            if not listed or not all(isinstance(name, str) for name in self.outputs):
                 raise TypeError(
                     f"Parseval: outputs must be a sequence of names of modules, or None; got {self.outputs!r}."
                 )
@@ -74,7 +76,7 @@ class Parseval(Method):
         return next(iter(lengths), None)
 
     def init(self, view: View) -> State:
-        """Nothing; the names of output layers are checked."""
+        """Nothing; the names of output layers are checked, and a network without a hidden layer is refused."""
         known = [layer.module for layer in view.layers if layer.weight is not None]
         for name in self.outputs or ():
             if name not in known:
@@ -82,12 +84,13 @@ class Parseval(Method):
                     f"Parseval: outputs names {name!r}, which is no linear layer or convolution of the network."
                     f"{nearest(name, known)} It has {', '.join(known)}."
                 )
+        refuse_without(self, map(bool, self._hidden(view)), "linear layers and convolutions before the output")
         return {}
 
     def add_gradient(self, view: View, state: State) -> None:
         """Add the term's gradient to the gradient of every hidden weight."""
         parameters = view.parameters
-        for layer in self._hidden(view.layers):
+        for layer in self._hidden(view):
             name = layer.weight
             if name is None or name not in parameters:
                 continue
@@ -95,11 +98,12 @@ class Parseval(Method):
             if gradient is not None:
                 gradient.add_(self._pull(view, layer, weight) * view.gradient_scale())
 
-    def _hidden(self, layers: Sequence[LayerParameters]) -> list[LayerParameters]:
+    def _hidden(self, view: View) -> list[LayerParameters]:
         """The layers with a weight that are not outputs."""
-        weighted = [layer for layer in layers if layer.weight is not None]
-        outputs = [layer.module for layer in weighted[-1:]] if self.outputs is None else self.outputs
-        return [layer for layer in weighted if layer.module not in outputs]
+        weighted = [layer for layer in view.layers if layer.weight is not None]
+        last = [injected_head(view.structure, layer.module) for layer in weighted[-1:]]
+        outputs = last if self.outputs is None else self.outputs
+        return [layer for layer in weighted if not belongs(layer.module, outputs)]
 
     def _pull(self, view: View, layer: LayerParameters, weight: Tensor) -> Tensor:
         """The term's gradient, 4 (W W' - s I) W."""

@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from neoteny.layers.recurrent import RECURRENT
 from neoteny.methods.card import Card
 from neoteny.methods.chosen_layers import check_layers, chosen_modules
 from neoteny.methods.method import BoundaryData, Method, State, check_flag, check_number, count_update
 from neoteny.units.bind import refuse_port
 from neoteny.units.fresh import draw_fresh, start_of
 from neoteny.units.view import View
+
+_ONE_TENSOR = "name a module that returns one tensor, such as head=('fc',)."
 
 
 class InjectedHead(nn.Module):
@@ -34,6 +37,9 @@ class InjectedHead(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The sum; gradients reach the input through all three."""
         old, new, start = (head(*args, **kwargs) for head in (self.frozen, self.trained, self.anchor))
+        if not isinstance(old, Tensor):
+            kind = type(old).__name__
+            raise TypeError(f"PlasticityInjection adds what heads return, and this one returns a {kind}: {_ONE_TENSOR}")
         return old + (new - start)  # exactly the old output as long as nothing was learned
 
 
@@ -99,6 +105,8 @@ class PlasticityInjection(Method):
                 "PlasticityInjection: the network is a single layer, so there is no module around its head in which "
                 "another could take its place. Wrap it, for example in nn.Sequential."
             )
+        if isinstance(view.structure.get_submodule(name), (*RECURRENT, nn.MultiheadAttention)):
+            raise ValueError(f"PlasticityInjection adds what heads return, and {name!r} returns a tuple: {_ONE_TENSOR}")
         refuse_port(view.groups, name)
         return {"step": 0, "injections": 0, "clocked": 0}
 
@@ -143,6 +151,16 @@ class PlasticityInjection(Method):
         runs = iter(values)
         view.replace_module(name, lambda old: _injected(old, next(runs)))
         return True
+
+
+def injected_head(model: nn.Module, name: str) -> str:
+    """The name of the whole head that a module is a part of, where one was injected; else the module's own."""
+    parents = name.split(".")
+    for depth in range(len(parents)):
+        head = ".".join(parents[:depth])
+        if isinstance(model.get_submodule(head), InjectedHead):
+            return head
+    return name
 
 
 def _injected(old: nn.Module, fresh: dict[str, Tensor]) -> InjectedHead:

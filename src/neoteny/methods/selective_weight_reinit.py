@@ -11,6 +11,7 @@ from torch import Tensor
 from neoteny.draws import rng
 from neoteny.layers.regions import Region
 from neoteny.methods.card import Card
+from neoteny.methods.chosen_layers import refuse_without
 from neoteny.methods.declaration import KernelState, KernelTerms, Reinit
 from neoteny.methods.method import Method, State, check_choice, check_number, count_update
 from neoteny.units.view import View
@@ -80,6 +81,7 @@ class SelectiveWeightReinit(Method):
 
     def init(self, view: View) -> State:
         """The number of updates, how many weights were redrawn, and the utilities that were measured since."""
+        refuse_without(self, (layer.weight is not None for layer in view.layers), "linear layers and convolutions")
         count = torch.zeros(view.runs, dtype=torch.int64, device=view.seeds.device)
         return {"step": 0, "redrawn": count, "parameters": {}}
 

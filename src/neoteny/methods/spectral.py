@@ -11,6 +11,7 @@ from torch import Tensor
 from neoteny.draws import rng
 from neoteny.layers.parameters import LayerParameters
 from neoteny.methods.card import Card
+from neoteny.methods.chosen_layers import refuse_without
 from neoteny.methods.method import Method, State, check_number, slot
 from neoteny.units.view import View
 
@@ -63,6 +64,7 @@ class Spectral(Method):
 
     def init(self, view: View) -> State:
         """The right singular vector of every weight, drawn at random."""
+        refuse_without(self, (True for _ in view.layers), "linear layers, convolutions and norms")
         state: State = {"parameters": {}}
         parameters = view.parameters
         for layer in view.layers:

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from neoteny.layers.regions import Region
 from neoteny.methods.card import Card
-from neoteny.methods.method import Method, State, check_number, slot
+from neoteny.methods.method import Method, State, check_betas, check_number, slot
 from neoteny.units.view import View
 
 _STEP = 0.2
 """The step of the sum in `erfi`: its relative error is exp(-(pi / 2 step)^2), about 1e-27."""
 _SMALLEST = 1e-30
 """Of settings that must be above zero."""
+_LARGEST_FIRST_SCALE = 1000.0
+"""Of S after the first update, where the optimizer's step alone counts."""
 _LARGEST = 26.0
 """Where erfi is cut off, below the largest number of float64."""
 
@@ -45,7 +47,9 @@ class TRAC(Method):
         betas: the discount factors, each in [0, 1); the authors use 0.9, 0.99, ..., 0.999999.
         eps: \(\epsilon\), above 0; the authors use 1e-8.
         initial_sigma: \(\sigma\) before the first update, at least 0; the authors use 1e-8. A larger one is trust in
-            the optimizer before anything is known.
+            the optimizer before anything is known. At the first update \(h = 0\), so
+            \(s_\beta = s_0\,\mathrm{erfi}(\beta\sigma / \epsilon) / \mathrm{erfi}(1/\sqrt 2)\): more than some four
+            \(\epsilon\) are too many.
 
     Example:
         >>> len(TRAC().betas)
@@ -72,9 +76,15 @@ class TRAC(Method):
         check_number(self, "initial_scale", _SMALLEST)
         check_number(self, "eps", _SMALLEST, single=True)
         check_number(self, "initial_sigma")
-        object.__setattr__(self, "betas", tuple(self.betas))
-        if not self.betas or not all(0.0 <= beta < 1.0 for beta in self.betas):
-            raise ValueError(f"TRAC: betas must be one or more numbers in [0, 1); got {self.betas!r}.")
+        check_betas(self, pair=False)
+        self.runs()  # sequences of one length
+        first = self._first_scales()
+        if not bool((first <= _LARGEST_FIRST_SCALE).all()):
+            raise ValueError(
+                f"TRAC: initial_sigma must be at most some four eps, since h is 0 at the first update: S would be "
+                f"{float(first.max()):.3g} there, and the step as many times as long as the optimizer's; got "
+                f"initial_sigma={self.initial_sigma!r}, eps={self.eps!r}, initial_scale={self.initial_scale!r}."
+            )
 
     def init(self, view: View) -> State:
         """The start of every weight, and sigma, v (*R, betas) and S (*R,) in float64."""
@@ -135,6 +145,12 @@ class TRAC(Method):
     def export(self, state: State) -> State:
         """Without what is kept between the two halves of an update."""
         return {key: value for key, value in state.items() if key != "pending"}
+
+    def _first_scales(self) -> Tensor:
+        """S after the first update of each run."""
+        scale, sigma = (torch.tensor(each, dtype=torch.float64) for each in (self.initial_scale, self.initial_sigma))
+        betas = torch.tensor(self.betas, dtype=torch.float64)
+        return scale * erfi(sigma.unsqueeze(-1) * betas / self.eps).sum(-1) / _ERFI_OF_ROOT_HALF
 
     def _tune(self, view: View, state: State, h: Tensor) -> None:
         sigma, variance = state["sigma"], state["variance"]

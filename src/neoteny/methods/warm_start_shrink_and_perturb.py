@@ -71,6 +71,8 @@ class WarmStartShrinkAndPerturb(OccasionalMethod):
         \(\theta \leftarrow (1 - c)\,\theta + c\,\theta_0\). The authors of FIRE find 0.8 the best \(c\) of this
         baseline in all their tasks.
         """
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 <= share <= 1.0:
+            raise ValueError(f"{cls.__name__}.towards_initial: share must be a number in [0, 1]; got {share!r}.")
         return cls(1.0 - share, share, towards="initial")
 
     def init(self, view: View) -> State:

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from neoteny.layers.parameters import LayerParameters
 from neoteny.methods.card import Card
-from neoteny.methods.chosen_layers import belongs
+from neoteny.methods.chosen_layers import belongs, refuse_without
 from neoteny.methods.declaration import Clip, KernelTerms
 from neoteny.methods.method import Method, State, check_flag, check_number
 from neoteny.units.view import View
@@ -24,7 +25,7 @@ class WeightClipping(Method):
     Args:
         bound: \(\kappa\), at least 0. The authors' best is 1 to 2 on permuted MNIST, 2 with SGD and 4 with Adam on
             EMNIST, 10 to 20 for ResNets (5 and less underfit).
-        spare_output: leave the output layer alone.
+        spare_output: leave the output layer alone, or all of them, where the network has several heads.
 
     Example:
         >>> WeightClipping(2.0).spare_output
@@ -47,23 +48,25 @@ class WeightClipping(Method):
         check_flag(self, "spare_output")
 
     def init(self, view: View) -> State:
-        """Nothing; the output layer is looked for now, so that an unknown one is told at once."""
-        if self.spare_output:
-            view.output_layer()
+        """Nothing; an unknown output layer, and a network without a layer to clip, are told at once."""
+        refuse_without(self, map(bool, self._clipped(view)), "linear layers and convolutions")
         return {}
 
     def step(self, view: View, state: State) -> None:
         """Clip."""
         parameters = view.parameters
-        spared = (view.output_layer(),) if self.spare_output else ()
-        for layer in view.layers:
-            if layer.scale is not None or not layer.inputs or (spared and belongs(layer.module, spared)):
-                continue
+        for layer in self._clipped(view):
             for name in (layer.weight, layer.bias):
                 parameter = parameters.get(name) if name is not None else None
                 if parameter is not None:
                     bound = view.per_run(self.bound, parameter, view.axes(parameter)) / math.sqrt(layer.inputs)
                     parameter.clamp_(-bound, bound)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    def _clipped(self, view: View) -> list[LayerParameters]:
+        """The layers that have bounds."""
+        spared = view.output_layers() if self.spare_output else ()
+        layers = [layer for layer in view.layers if layer.scale is None and layer.inputs]
+        return [layer for layer in layers if not belongs(layer.module, spared)]
 
     def kernel_terms(self) -> KernelTerms:
         """Bounds for the weights."""

@@ -23,7 +23,7 @@ from neoteny.units.calls import Call, Pass
 from neoteny.units.magnitudes import Magnitudes
 from neoteny.units.ranks import Gathered, Ranks
 from neoteny.units.shared_inputs import SharedInputs
-from neoteny.wiring.output import find_output_layer
+from neoteny.wiring.output import find_output_layers, the_only
 
 Reader = ConsumerPort | NormPort | HiddenPort
 """Where activations are read."""
@@ -144,7 +144,7 @@ class View(ABC):
         """Whether no other method has to be told of units that one resets."""
         self.example: Any = None
         """What the network accepts, while methods are set up; it may show which layer gives the output."""
-        self._output: str | None = None
+        self._outputs: tuple[str, ...] | None = None
         self.ranks: Ranks | None = None
         """The processes that train replicas of this network; `activations` are then those of all of them."""
         self.totals: dict[int, Any] | None = None
@@ -206,14 +206,22 @@ class View(ABC):
         """
 
     def output_layer(self) -> str:
-        """The name of the layer that gives the network's output; found once, when a method first asks.
+        """The name of the layer that gives the network's output.
 
         Raises:
             ValueError: there are several, or it cannot be told.
         """
-        if self._output is None:
-            self._output = find_output_layer(self.structure, self.example)
-        return self._output
+        return the_only(self.structure, self.output_layers())
+
+    def output_layers(self) -> tuple[str, ...]:
+        """The names of all layers that give the network's output; found once, when a method first asks.
+
+        Raises:
+            ValueError: it cannot be told.
+        """
+        if self._outputs is None:
+            self._outputs = find_output_layers(self.structure, self.example)
+        return self._outputs
 
     def weights(self) -> dict[str, Tensor]:
         """The trainable weights of linear layers and convolutions, (*R, out, in, ...)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -22,15 +23,30 @@ def find_output_layer(model: nn.Module, example: Any = None) -> str:
     Raises:
         ValueError: there are several such layers, or neither source tells; says what to pass.
     """
-    if example is not None:
-        found = _of_a_pass(model, example)
-    else:
-        found = _of_a_chain(model)
-        if not found:
-            raise ValueError(
-                f"It is not known which layer of {type(model).__name__} gives its output: pass example=..., a batch "
-                "that it accepts, or name the layer in the method's settings."
-            )
+    return the_only(model, find_output_layers(model, example))
+
+
+def find_output_layers(model: nn.Module, example: Any = None) -> tuple[str, ...]:
+    """The names of all linear layers and convolutions whose values no other layer reads.
+
+    Raises:
+        ValueError: neither source tells; says what to pass.
+    """
+    found = _of_a_chain(model) if example is None else _of_a_pass(model, example)
+    if example is None and not found:
+        raise ValueError(
+            f"It is not known which layer of {type(model).__name__} gives its output: pass example=..., a batch "
+            "that it accepts, or name the layer, where the method has a setting for that."
+        )
+    return tuple(found)
+
+
+def the_only(model: nn.Module, found: Sequence[str]) -> str:
+    """The layer that gives the output, where there is one.
+
+    Raises:
+        ValueError: there are several, or none.
+    """
     if len(found) != 1:
         said = f"{len(found)} layers give the output of" if found else "No linear layer or convolution ends"
         raise ValueError(
@@ -49,7 +65,7 @@ def _of_a_pass(model: nn.Module, example: Any) -> list[str]:
             if recording.reach is None:
                 raise ValueError(
                     f"The operations of {type(model).__name__} cannot be followed, so it is not known which layer "
-                    "gives its output: name the layer in the method's settings."
+                    "gives its output: name the layer, where the method has a setting for that."
                 )
             layers = set(recording.named("boundary")) | set(recording.named("opaque"))
             for name in recording.named("boundary"):

@@ -79,7 +79,7 @@ def open_digits(batch: int, examples: int) -> tuple[PermutedMNIST, Stream]:
 def make_side(name: str, batch: int, hidden: list[int], runs: int, device: str, compiled: bool, threads: int) -> Any:
     """A stack of a learner in the hands of a kernel or of the library."""
     methods, options = LEARNERS[name]
-    problem, stream = open_digits(batch, 60_000 if device == "cpu" else 10_000)
+    problem, stream = open_digits(batch, 60_000 if device == "cpu" else max(10_000, 4 * 40 * batch))
     seeds = range(runs)
     modules = [MLP(784, hidden, 10, **options).to(device) for _ in seeds]
     example = torch.zeros(1, 784, device=device)

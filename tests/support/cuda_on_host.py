@@ -48,9 +48,19 @@ extern "C" void train_on_host(const Given *given, long long runs) {
 """
 
 
+@functools.cache
 def compiler() -> str | None:
-    """The host's C++ compiler."""
-    return shutil.which("g++") or shutil.which("clang++")
+    """The host's C++ compiler, if it is one that knows the barriers of C++20."""
+    for found in filter(None, map(shutil.which, ("g++", "clang++"))):
+        trial = subprocess.run(
+            [found, "-std=c++20", "-fsyntax-only", "-x", "c++", "-"],
+            input="#include <barrier>\nstd::barrier<> one(1);\n",
+            text=True,
+            capture_output=True,
+        )
+        if trial.returncode == 0:
+            return found
+    return None
 
 
 def host_source(constants: Constants, item: int) -> str:
@@ -85,12 +95,11 @@ class HostDenseCuda(DenseCudaBackend):
 
     threads = 1
     room = 1 << 20
-    flags: tuple[str, ...] = ()
 
     def _prepare(self) -> None:
         if not 1 <= self.threads <= 32 or not 0 <= self._memory.inside <= 1 << 20:
             raise ValueError("HostDenseCuda: 1 to 32 threads and 1 MiB of shared memory.")
-        self._library = library(host_source(self._constants, self._packed.dtype.itemsize), self.flags)
+        self._library = library(host_source(self._constants, self._packed.dtype.itemsize))
 
     def _launch(self, given: Tensor) -> None:
         constants = self._constants

@@ -25,7 +25,8 @@ device alone."""
 _BATCH = 32
 _EPS = torch.finfo(torch.float64).eps
 Submit = Callable[[Callable[[], Tensor], int], Callable[[], Tensor]]
-"""Has a function called at some time, and returns what waits for its result; with the bytes that it holds."""
+"""Takes a function and the bytes of memory that it holds until it is called; returns a function that waits for its
+result. `host_threads.HostThreads.submit` is one."""
 
 
 def effective_rank_by_gram(matrix: Tensor, repeats: Tensor | None = None, tolerance: float = 1e-6) -> Tensor:
@@ -63,11 +64,14 @@ def effective_rank_by_gram(matrix: Tensor, repeats: Tensor | None = None, tolera
 def effective_rank_later(
     matrix: Tensor, repeats: Tensor | None = None, tolerance: float = 1e-6, submit: Submit | None = None
 ) -> Callable[[], Tensor]:
-    """What gives `effective_rank_by_gram`: on a GPU matrices are squared now, and decomposed where `submit` has it.
+    """Begin with `effective_rank_by_gram`: matrices are squared now and decomposed where `submit` has it done.
 
     Args:
         matrix, repeats, tolerance: see there; a matrix must not change until it is decomposed.
-        submit: takes the decompositions, all on the processor (see `host_threads`); None: they are done now.
+        submit: takes the decompositions, which are then all done by the processor; None: they are done now.
+
+    Returns:
+        A function that waits for the ranks and gives them, as `effective_rank_by_gram` does.
     """
     matrix = check_matrices(matrix, "effective_rank_by_gram", "matrix", "n, m")
     weight = _check_repeats(matrix, repeats)
@@ -77,10 +81,11 @@ def effective_rank_later(
     found: list[Callable[[], Tensor]] = []
     for start in range(0, len(matrix), batch):
         part = _Squared(matrix[start : start + batch], weight[start : start + batch], tolerance, batch)
-        if submit is not None:
-            found.append(submit(partial(part.ranks, on_host=True), part.bytes))
+        if submit is None:
+            now = part.ranks(on_host=False)
+            found.append(lambda now=now: now)
         else:
-            found.append(partial(torch.clone, part.ranks(on_host=False)))
+            found.append(submit(partial(part.ranks, on_host=True), part.bytes))
     return lambda: torch.cat([ranks() for ranks in found]).reshape(runs).to(device)
 
 

@@ -130,11 +130,16 @@ def measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> dict[str, Ten
 
 @torch.no_grad()
 def begin_measure(names: Sequence[str], stack: Stack, inputs: Tensor) -> Callable[[], dict[str, Tensor]]:
-    """What gives `measure`'s result; all that reads the networks is done, or queued on the device, on return."""
+    """Begin to measure; the function that is returned waits for the rest and gives what `measure` gives.
+
+    All that reads the networks is done, or queued on the device, on return: they may be trained on meanwhile.
+    """
     groups = _hidden_units(stack, inputs) if any(name not in _OF_WEIGHTS for name in names) else ()
     found: dict[str, list[Callable[[], Tensor]]] = {name: [] for name in names}
-    for start, stop in _chunks(stack, inputs):
-        snapshot = _take(stack, groups, inputs, start, stop, count_repeats="effective_rank" in names)
+    runs, together = len(inputs), _together(stack, inputs)
+    for start in range(0, runs, together):
+        stop = min(start + together, runs)
+        snapshot = _take(stack, groups, inputs, start, stop, together > 1, count_repeats="effective_rank" in names)
         for name in names:
             needs = snapshot.weights if name in _OF_WEIGHTS else snapshot.activations
             if not needs:
@@ -176,23 +181,22 @@ def _hidden_units(stack: Stack, inputs: Tensor) -> tuple[UnitGroup, ...]:
     return _TRACED[stack][1]
 
 
-def _chunks(stack: Stack, inputs: Tensor) -> list[tuple[int, int]]:
-    """Ranges of runs to measure together: one run at a time, but many small ones on a GPU."""
-    runs, examples, together = len(inputs), inputs.shape[1], 1
-    parameters = stack.view.parameters.values()
+def _together(stack: Stack, inputs: Tensor) -> int:
+    """How many runs are measured together: one, but many small ones on a GPU. The stack's size does not matter."""
+    examples, parameters = inputs.shape[1], stack.view.parameters.values()
     widest = max((tensor.shape[1] for tensor in parameters), default=1)
     linear = all(tensor.dim() <= 3 for tensor in parameters)
     if inputs.is_cuda and linear and min(widest, examples) <= BATCHED_SIZE:
-        together = max(1, _CHUNK_BYTES // (8 * examples * widest))
-    return [(start, min(start + together, runs)) for start in range(0, runs, together)]
+        return max(1, _CHUNK_BYTES // (8 * examples * widest))
+    return 1
 
 
 def _take(
-    stack: Stack, groups: Sequence[UnitGroup], inputs: Tensor, start: int, stop: int, count_repeats: bool
+    stack: Stack, groups: Sequence[UnitGroup], inputs: Tensor, start: int, stop: int, many: bool, count_repeats: bool
 ) -> Snapshot:
-    """The snapshot of runs start to stop - 1."""
+    """The snapshot of runs start to stop - 1; `many`: read as one of many, also where a single run is left."""
     module, tensors = stack.template, stack.evaluation_tensors
-    if stop - start > 1 and _reads_linear(module, groups):
+    if many and _reads_linear(module, groups):
         layers = _read_together(module, groups, tensors, inputs, start, stop)
     else:
         runs = [

@@ -286,7 +286,7 @@ class Sweep:
             if self.selection is not None and 0 < self.selection.first_seed < (setting.runs or self.runs):
                 raise ValueError(
                     f"Setting {setting.label!r} chooses by the seeds below {setting.runs or self.runs}, and Selection "
-                    f"has first_seed={self.selection.first_seed}; take a first_seed behind them."
+                    f"has first_seed={self.selection.first_seed}; take a first_seed behind them, or fewer runs."
                 )
             _check_agent(setting, setting.problem or self.problem, self.measures)
             check_schedule(setting.problem or self.problem, setting.methods[0])

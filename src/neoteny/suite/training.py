@@ -36,7 +36,8 @@ class Training:
 
     Attributes:
         task, step: where it is: the task number, and the updates done in it.
-        rows: metric -> task -> one value for each run.
+        rows: metric -> task -> one value for each run; the latest measures are there once the next ones begin, or
+            `table` or `state_dict` is called.
         diverged_at: for each run the update at which its loss stopped being finite, or -1.
         initial: for each run the digest of its initial weights; empty where an older checkpoint does not have it.
     """
@@ -209,18 +210,20 @@ class Training:
             for name in sweep.measures:
                 self.rows.setdefault(name, {})  # their place among the metrics does not depend on when they are made
             self._measuring = partial(self._record_measures, self.task, self.diverged_at.clone(), later, found)
-            if self.device.type == "cpu":
-                self._settle()
 
     def _record_measures(
         self, task: int, diverged_at: Tensor, later: Callable[[], dict[str, Tensor]], found: dict[str, Tensor]
     ) -> None:
-        found = found | later()
+        try:
+            found = found | later()
+        except Exception as error:
+            error.add_note(f"measures at the start of task {task}")
+            raise
         for name in self.planned.sweep.measures:
             self.rows[name][task] = torch.where(diverged_at >= 0, torch.nan, found[name].double())
 
     def _settle(self) -> None:
-        """Wait for the measures that are still being made, while a task was trained."""
+        """Wait for the measures that were begun at the start of a task, and record them."""
         if self._measuring is not None:
             record, self._measuring = self._measuring, None
             record()

@@ -54,6 +54,17 @@ def test_many_runs_in_one_pass_are_read_as_each_by_itself() -> None:
     assert not measures._reads_linear(normed.template, measures._hidden_units(normed, inputs))
 
 
+def test_a_single_run_is_read_as_one_of_many() -> None:
+    torch.manual_seed(0)
+    runs = make_stack(*(MLP(6, [90, 70], 3) for _ in range(33)))
+    inputs = torch.rand(33, 11, 6)
+    groups = measures._hidden_units(runs, inputs)
+    together = measures._take(runs, groups, inputs, 0, 33, True, count_repeats=False)
+    alone = measures._take(runs, groups, inputs, 32, 33, True, count_repeats=False)
+    for many, one in zip(together.activations, alone.activations, strict=True):
+        assert torch.equal(many[32:], one)
+
+
 def test_repeated_examples_are_counted_in_each_run_by_itself() -> None:
     examples = torch.tensor([[[1.0], [2.0], [1.0], [1.0]], [[3.0], [3.0], [0.0], [-0.0]]])
     assert measures._repeats(examples).tolist() == [[3.0, 1.0, 0.0, 0.0], [2.0, 0.0, 1.0, 1.0]]

@@ -135,6 +135,18 @@ def test_an_address_at_which_nobody_listens_is_refused_at_once(
     assert "nothing answers at RAY_ADDRESS=127.0.0.1:9" in capsys.readouterr().err
 
 
+def test_a_cluster_that_runs_on_this_machine_is_joined_without_its_address(
+    nodes: Nodes, tmp_path: Path, zygote: Zygote
+) -> None:
+    experiment, log = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "log.txt"
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(str(nodes.cluster.address))  # as `ray start` leaves it
+    run = ("run", experiment, *FAST, "--out", tmp_path / "out", "--on", "ray")
+    assert zygote.run(*run, output=log, environment={"RAY_TMPDIR": str(tmp_path)}) == 0, log.read_text()
+    assert len(Results.open(tmp_path / "out").finished_runs()) == 12
+    assert not list(tmp_path.glob("ray/session_*"))  # of a cluster of its own
+
+
 @pytest.mark.slow
 def test_a_stack_that_needs_a_gpu_waits_for_one_and_says_so(nodes: Nodes, tmp_path: Path, zygote: Zygote) -> None:
     experiment, log = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "log.txt"

@@ -5,17 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from neoteny.methods import SGD, Adam, ContinualBackprop
 from neoteny.nets import MLP, ConvNet
 from neoteny.problems import ContinualImageNet, PermutedMNIST
 from neoteny.problems.problem import Stream
-from neoteny.stacking.stack import stack
+from neoteny.stacking.stack import Stack, stack
 from neoteny.suite.environment import open_problems
 from neoteny.suite.stacks import runs_of, stacks_of
 from neoteny.suite.store.checkpoints import Checkpoints
@@ -89,6 +91,26 @@ def test_a_stack_in_which_all_diverge_ends_early_with_nan_for_every_task() -> No
     assert table["dead_units.tasks"].tolist() == [0, 2]
     assert table["dead_units"][0].isfinite().all()  # measured before it diverged
     assert table["dead_units"][1].isnan().all()
+
+
+def test_what_fails_while_it_is_measured_later_is_told_with_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def begin(names: Sequence[str], measured: Stack, inputs: Tensor) -> Callable[[], dict[str, Tensor]]:
+        begun.append(len(begun))
+
+        def later(task: int = begun[-1]) -> dict[str, Tensor]:
+            if task == 1:
+                raise RuntimeError("no eigenvalues")
+            return {name: torch.full((len(inputs),), float(task)) for name in names}
+
+        return later
+
+    monkeypatch.setattr("neoteny.suite.training.begin_measure", begin)
+    with pytest.raises(RuntimeError, match="no eigenvalues") as failure:
+        train(make_sweep(measures=("dead_units",)))
+    assert failure.value.__notes__[0] == "measures at the start of task 1"
+    assert begun == [0, 1]  # the next ones wait for them
 
 
 def test_continuing_from_any_block_gives_the_same_rows() -> None:

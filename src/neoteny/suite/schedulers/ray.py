@@ -58,12 +58,12 @@ def _connected(address: str) -> Iterator[None]:
         return
     _check_address(address or os.environ.get("RAY_ADDRESS", ""))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start tells nobody of itself
+    # Its workers get the processors like any process: Ray's niceness of 15 costs a sixth. An argument of `ray.init`
+    # would be refused where a cluster runs here already.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        found = address or os.environ.get("RAY_ADDRESS")
-        # Workers of a cluster of our own get the processors like any process: Ray's niceness of 15 costs a sixth.
-        config = None if found else {"worker_niceness": 0}
-        ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR, _system_config=config)
+        ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
         raise StoreError(f"--on {address or 'ray'}: no connection to a Ray cluster ({error!s:.300}).") from error
     for number, handler in handlers.items():  # Ray has put its own in their place

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,14 @@ def test_a_stack_or_a_plan_that_does_not_fit_is_refused(device: str) -> None:
         kernel.advance(0, 3)
     with pytest.raises(ValueError, match="must be on a CUDA device, not on cpu"):
         DenseCudaBackend(build(learner), stream_of(learner.problem), SEEDS, learner.problem.loss, 4)
+
+
+def test_a_compiler_that_does_not_know_barriers_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "g++"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert compiler.__wrapped__() is None
 
 
 def test_what_does_not_fit_into_shared_memory_lies_outside() -> None:

@@ -37,7 +37,8 @@ __device__ __forceinline__ void sum_weights(const Run &run, bool features) {
 
 // One tick of the running means and the utility of a layer's units; what is not finite leaves them as they were.
 __device__ __forceinline__ void measure_layer(const Run &run, const Given &given, int layer) {
-    const int n = OUTPUTS[layer], first = run.number * UNITS + UNIT[layer];
+    const int n = OUTPUTS[layer];
+    const i64 first = i64(run.number) * UNITS + UNIT[layer];
     const real share = real(1.0 / BATCH), half = real(1.0 / BATCH / COPIES), gain = real(1) - run.decay;
     const real *h = work<real>(run, X_AT[layer + 1]);
     for (int j = run.thread; j < n; j += THREADS) {

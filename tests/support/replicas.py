@@ -341,6 +341,16 @@ def refused(rank: int, size: int, folder: Path) -> list[str]:
             optimizer.step()
             plastic.step()
 
+    def captured(attach_inner: bool) -> None:
+        model = small_net(torch.float32)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        ddp = DistributedDataParallel(model)
+        given = model if attach_inner else ddp
+        plastic = neoteny.attach(given, optimizer, CBP, example=torch.zeros(2, FEATURES), capturable=True)
+        ddp(torch.ones(2, FEATURES)).sum().backward()
+        optimizer.step()
+        plastic.step()
+
     holder = nn.Sequential(DistributedDataParallel(small_net(torch.float32)), nn.Linear(1, 1))
     return [
         message(lambda: one(rate=0.1 + 0.1 * rank)),
@@ -349,6 +359,8 @@ def refused(rank: int, size: int, folder: Path) -> list[str]:
         message(lambda: one(joins=lambda ddp, plastic: Join([ddp, plastic]), passes=2)),
         message(lambda: neoteny.attach(holder, torch.optim.SGD(holder.parameters(), 0.1), CBP, example=torch.ones(1))),
         message(lambda: one(beside=(neoteny.CChain(1.0, beta=None),))),
+        message(lambda: captured(attach_inner=False)),
+        message(lambda: captured(attach_inner=True)),  # the wrapper is found at the first update
     ]
 
 

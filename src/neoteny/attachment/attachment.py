@@ -26,7 +26,7 @@ from neoteny.attachment.checks import (
     owned_layers,
     prepare_state,
 )
-from neoteny.attachment.compiling import check_capturable, refuse_called, refuse_capture, run_eagerly
+from neoteny.attachment.compiling import check_capturable, refuse_called, refuse_capture, run_eagerly, warn_of_graphs
 from neoteny.attachment.copied import Copied
 from neoteny.attachment.hooks import Recorder, StepWatch
 from neoteny.attachment.module_view import ModuleView
@@ -306,6 +306,7 @@ class Attachment(Replica):
         """Remove every hook; the model and its optimizer go on as they are."""
         if not self._attached:
             return
+        warn_of_graphs(self.view)
         for hooks in (self._recorder, self._watch, self._counting):
             if hooks is not None:
                 hooks.remove()
@@ -361,19 +362,13 @@ class Attachment(Replica):
         if self._recorder.forget_excess(updates, self._chain.acting) and self.view.totals is not None:
             self.view.totals.clear()
 
-    def _follow_device(self) -> None:
-        """Move statistics and seed to where the model is now."""
-        if self.view.seeds.device != (device := self.view.device()):
-            self.view.seeds = self.view.seeds.to(device)
-            self._chain.move(device)
-
     def _fold(self) -> None:
         """Add what was recorded to the methods' sums, and forget it."""
         self._chain.accumulate()
         self._recorder.folded()
 
     def _before_update(self, *, joined: bool = False) -> None:  # bound to this object, so that the hooks keep it alive
-        refuse_capture(self.view, self.methods)
+        refuse_capture(self.view, self.methods, self._forget)
         self._meet(joined)
         self._had_gradients = any(parameter.grad is not None for parameter in self._model.parameters())
         if self.view.ranks is None:  # a group may have run on other ranks
@@ -390,11 +385,16 @@ class Attachment(Replica):
             self.refresh()  # this update was not seen by the new modules' hooks
         else:
             self._recorder.check(alone=self.view.ranks is None)
-            self._follow_device()
+            if self.view.follow_device():
+                self._chain.move(self.view.device())
             if not joined:
                 self._unread.after_update(self.view)
             if self.view.totals is not None:
                 self._fold()
-            self._chain.after_update()
+            try:
+                self._chain.after_update()
+            except BaseException:
+                self._forget()  # else the next tick would read it: of a capture that failed, numbers never computed
+                raise
         self._forget()
         self.view.loss = None

@@ -16,6 +16,7 @@ from neoteny.layers.regions import Region
 from neoteny.optim.state import OptimizerState
 from neoteny.units.bind import refuse_port
 from neoteny.units.calls import Call, Pass
+from neoteny.units.device_tick import retire
 from neoteny.units.laws import STRICT, Laws
 from neoteny.units.view import ElementState, LiveGroup, View
 
@@ -125,11 +126,14 @@ class ModuleView(View):
     def use_laws(self, laws: Laws) -> None:
         """Draw new units from these distributions from now on."""
         self.laws = laws
+        before = [group.initial for group in self.groups]
         for group in self.groups:
             group.initial = [
                 resolve(self._modules[port.module], laws[port.key].initial, port.weight.rpartition(".")[2])
                 for port in group.producers
             ]
+        if before != [group.initial for group in self.groups]:
+            self._start_fused_ticks_again()
 
     def freeze(self, name: str) -> None:
         """Make a parameter one that is no longer trained."""
@@ -180,10 +184,9 @@ class ModuleView(View):
         old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         self.groups = groups
         self._magnitudes = self._gradient_magnitudes = self._shared_inputs = None
-        self.retired += self.fused.values() if self.capturable else ()
-        self.fused.clear()
         self._look()
         new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
+        self._start_fused_ticks_again()
         return {name for name, value in old.items() if new.get(name) is not value}
 
     def _look(self) -> None:
@@ -221,6 +224,13 @@ class ModuleView(View):
     def device(self) -> torch.device:
         """Where the model is now."""
         return self._first.device
+
+    def follow_device(self) -> bool:
+        """Move the seed to where the model is now; whether it was elsewhere."""
+        if self.seeds.device == self.device():
+            return False
+        self.seeds = self.seeds.to(self.device())
+        return True
 
     def gradient_scale(self) -> float | Tensor:
         """The loss scale, while a fused optimizer still has to divide by it."""
@@ -300,6 +310,13 @@ class ModuleView(View):
         if not isinstance(tensor, nn.Parameter):
             return [(module._buffers, key, tensor)]
         return [(module._parameters, key, tensor), *self.optimizer_state.places(tensor)]
+
+    def _start_fused_ticks_again(self) -> None:
+        """Forget the tables of fused ticks: they name modules and distributions of new units."""
+        former = [made for _, made in self.fused.values()]
+        self.fused.clear()
+        for made in former:
+            retire(self, made)
 
     def _parameters_of(self, group: LiveGroup) -> list[_Place]:
         if group.name not in self._group_parameters:

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
+from neoteny.attachment.compiling import NOT_OVER_RANKS
 from neoteny.methods.chain import Chain
 from neoteny.units.ranks import Gathered, Ranks
 from neoteny.wiring.modules import wrapped
@@ -115,6 +116,9 @@ class Replica(Joinable):
                 f"{alone[0]} runs the network on inputs that each rank has for itself, so the replicas of "
                 "DistributedDataParallel would part. Train with one process, or leave the method out."
             )
+        if self.view.capturable:
+            self._looked = False
+            raise ValueError(NOT_OVER_RANKS)
         self.view.ranks = Ranks(group, first_only=self._ranks == "first")
         self._show(self._recorder)
         if ddp is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from neoteny.attachment.hooks import PATIENCE
@@ -27,9 +26,7 @@ class Unread:
 
     def before_update(self, view: ModuleView) -> None:
         """Note the groups that were not read, but whose consumers have gradients, so they ran."""
-        if torch.compiler.is_compiling():  # a compiled step may hold the optimizer's, and with it this call
-            return
-        if all(view.own_activations.values()):  # at nearly every update: nothing is looked at twice
+        if view.capturable or all(view.own_activations.values()):  # a capturable tick refuses what was not read
             self._ran = []
             return
         unread = [group for group in view.groups if group.reading(view.own_activations) is None]

@@ -14,7 +14,7 @@ from torch import Tensor
 from neoteny.foreign_code import called, is_users
 from neoteny.layers.regions import ChosenUnits, Region
 from neoteny.methods.guard import Guard
-from neoteny.methods.method import BoundaryData, Method
+from neoteny.methods.method import BoundaryData, Method, hears_of_resets
 from neoteny.methods.saved_state import describe_methods
 from neoteny.methods.state import State, adopt, forget_parameters, move_nested, snapshot
 from neoteny.text import nearest
@@ -54,8 +54,7 @@ class Chain:
         }
         self.acting = list(dict.fromkeys(type(method).__name__ for method, _, _ in self._with_hook["step"]))
         """The names of the methods that act after the update."""
-        hears = [each for each in self.methods if _overrides(each, "on_reset") or _overrides(each, "on_units_reset")]
-        view.resets_are_private = len(hears) <= 1
+        view.resets_are_private = sum(map(hears_of_resets, self.methods)) <= 1
 
     def needs_inputs(self) -> bool:
         """Whether some method reads the forward passes of an update."""

@@ -204,3 +204,8 @@ class Method:
                 f"{type(self).__name__}: sequences of hyperparameters must be of one length; got {lengths}."
             )
         return next(iter(lengths.values()), None)
+
+
+def hears_of_resets(method: Method) -> bool:
+    """Whether a method has to be told of units that are new."""
+    return any(getattr(type(method), hook) is not getattr(Method, hook) for hook in ("on_reset", "on_units_reset"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -106,18 +106,16 @@ class Adam(Optimizer):
         """One update of the parameters on a CUDA device together; returns those that are left."""
         if not parameters or not parameters[0].is_cuda:
             return parameters
+        capturing = torch.cuda.is_current_stream_capturing()
+        if capturing and not (group["counts_on_device"] and self._counts_on_device(parameters)):
+            return parameters
         betas = tuple(group["betas"])
         states = [self._state_of(group, parameter) for parameter in parameters]
         made = self._device.get(number)
-        if torch.cuda.is_current_stream_capturing() and not group["counts_on_device"]:
-            return parameters
         if made is None or not made.holds(parameters, states):
-            if torch.cuda.is_current_stream_capturing() or not all(
-                serves(*each, betas) for each in zip(parameters, states, strict=True)
-            ):
+            if capturing or not all(serves(*each, betas) for each in zip(parameters, states, strict=True)):
                 return parameters
-            if made is not None and made.captured:
-                self._retired.append(made)  # a graph may still be replayed, and reads its tables
+            self._retire(number)
             made = self._device[number] = DeviceAdam(parameters, states)
         size = group["lr"]
         size = size if isinstance(size, Tensor) and size.is_cuda else float(size)
@@ -137,11 +135,21 @@ class Adam(Optimizer):
             "whole updates first, plastic.step() included, then capture."
         )
 
+    def _counts_on_device(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether nothing has to be made or moved: what is made during a capture has no values before a replay."""
+        states = [self.state.get(parameter) for parameter in parameters]
+        return all(state and state["step"].is_cuda for state in states)
+
+    def _retire(self, *numbers: int) -> None:
+        """Drop the tables of these groups; those that a captured graph still reads are kept alive."""
+        dropped = [self._device.pop(number) for number in numbers if number in self._device]
+        self._retired += [each for each in dropped if each.captured]
+
     def _state_of(self, group: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
         state = self.state[parameter]
         on_device = group["counts_on_device"] and parameter.is_cuda
-        if state and on_device and not state["step"].is_cuda:  # saved without
-            state["step"] = state["step"].to(parameter.device)
+        if state and state["step"].is_cuda != on_device:  # loaded from an optimizer that counts elsewhere
+            state["step"] = state["step"].to(parameter.device if on_device else "cpu")
         if not state:
             state["step"] = torch.zeros((), dtype=torch.int64, device=parameter.device if on_device else "cpu")
             state["exp_avg"] = torch.zeros_like(parameter)
@@ -149,11 +157,16 @@ class Adam(Optimizer):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle or copy: tables on the device are made again."""
+        """Unpickle, copy or load: tables on the device are made again; where updates are counted stays as it was."""
         super().__setstate__(state)
-        self._device, self._retired = {}, []
+        for name, empty in (("_device", {}), ("_retired", [])):
+            vars(self).setdefault(name, empty)
+        self._retire(*self._device)
         for group in self.param_groups:
-            group.setdefault("counts_on_device", False)  # saved by an earlier version
+            group["counts_on_device"] = self.defaults.get("counts_on_device", False)  # none in an earlier version
+        for parameter, kept in self.state.items():
+            for counted in kept.get("resets", {}).values():  # torch leaves what is called "step" where it was saved
+                counted["step"] = counted["step"].to(parameter.device)
 
     def element_state(self, parameter: Tensor, groups: int | None) -> tuple[list[Tensor], Tensor, int] | None:
         """What to write when rows (`groups` None) or columns of a parameter are reset; None before its first update.
@@ -180,7 +193,7 @@ class Adam(Optimizer):
         for state in self.state.values():
             state["step"].zero_()
             ElementSteps.restart({"resets": state.get("resets", {})})
-        self._device = {}
+        self._retire(*self._device)
 
 
 class AdamW(Adam):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,6 +14,13 @@ from neoteny.units.view import View
 if TYPE_CHECKING:
     from neoteny.units.device.rewrite import FusedReset
     from neoteny.units.device.tick import FusedMeasure
+
+
+NOT_READY = (
+    "A tick is being captured in a CUDA graph before its tables were made, or after the model, its optimizer's state "
+    "or the shapes of its inputs have changed. Make three whole updates of the same shapes, plastic.step() included, "
+    "then capture."
+)
 
 
 class Fused(NamedTuple):
@@ -43,19 +51,40 @@ def tick_on_device(view: View, state: dict[str, Any], settings: Settings) -> Non
         RuntimeError: the fused tick does not serve the model, or the first of its kind is to be captured.
     """
     capturing = view.seeds.is_cuda and torch.cuda.is_current_stream_capturing()
-    if capturing and not _holds(view, state):
-        from neoteny.units.device.rewrite import NOT_READY
-
+    if capturing and not is_ready(view):
         raise RuntimeError(NOT_READY)
     fused = fused_tick(view, state, settings)
-    if fused is None or fused.reset is None or not fused.measure(view) or not view.resets_are_private:
+    if fused is None or fused.reset is None or not fused.measure(view):
         raise RuntimeError(_why_not_capturable(view, state, capturing))
     fused.reset.replace_by_schedule(view, state)
 
 
-def _holds(view: View, state: dict[str, Any]) -> bool:
-    known, found = view.fused.get(id(state), (None, None))
-    return known is state and isinstance(found, Fused) and found.measuring.holds()
+def is_ready(view: View) -> bool:
+    """Whether the tables are there that a captured tick reads: during a capture none can be made."""
+    found = [made for _, made in view.fused.values()]
+    return bool(found) and all(isinstance(each, Fused) and each.measuring.holds() for each in found)
+
+
+def is_captured(view: View) -> bool:
+    """Whether some captured graph holds a tick of this network."""
+    found = [made for _, made in view.fused.values()]
+    return bool(view.retired) or any(isinstance(made, Fused) and made.measuring.captured for made in found)
+
+
+def retire(view: View, made: Any) -> None:
+    """Keep a fused tick that is no longer in use, where a captured graph reads its tables: it may be replayed."""
+    if isinstance(made, Fused) and made.measuring.captured:
+        view.retired.append(made)
+        warn_of_stale_graphs()
+
+
+def warn_of_stale_graphs() -> None:
+    """Warn that a graph with a tick inside does not see what has changed."""
+    warnings.warn(
+        "The model or its optimizer's state has changed since a tick was captured in a CUDA graph: capture again.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _why_not_capturable(view: View, state: dict[str, Any], capturing: bool) -> str:
@@ -65,16 +94,13 @@ def _why_not_capturable(view: View, state: dict[str, Any], capturing: bool) -> s
     _, found = view.fused.get(id(state), (None, None))
     why = found if isinstance(found, str) else found.why if isinstance(found, Fused) else ""
     if why:
-        return f"{expected}, but {why}. Leave that group out, or leave capturable out."
+        return f"{expected}, but {why}. Leave capturable out, or, if it is one layer, that layer (leave_out=[...])."
     if capturing:
-        from neoteny.units.device.rewrite import NOT_READY
-
         return NOT_READY
-    if not view.resets_are_private:
-        return f"{expected}, but another method has to be told of replaced units. Attach ContinualBackprop alone."
     return (
-        f"{expected}, and at this update some layer did not run or is frozen, or was given inputs of a kind that the "
-        "kernels do not know. Leave that group out (leave_out=...), or leave capturable out."
+        f"{expected}, and at this update some layer did not run, or is frozen, or was given inputs of a kind that the "
+        "kernels do not know. Leave that layer out (leave_out=[...]), or leave capturable out. A layer that was "
+        "compiled and called before attach does not count as run: attach first."
     )
 
 
@@ -94,12 +120,8 @@ def fused_tick(view: View, state: dict[str, Any], settings: Settings) -> Fused |
     if not all(view.trainable(group) for group in view.groups):
         return None
     made = _make(view, state, settings)
-    if isinstance(found, Fused) and found.measuring.captured:
-        from neoteny.units.device.rewrite import warn_of_stale_graphs
-
-        view.retired.append(found)  # its graphs may still be replayed, and write where it lies
-        warn_of_stale_graphs()
     view.fused[id(state)] = (state, made)
+    retire(view, found)
     return None if isinstance(made, str) else made
 
 

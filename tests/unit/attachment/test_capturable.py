@@ -31,6 +31,17 @@ def test_methods_that_need_the_host_are_refused(method: Any, why: str) -> None:
         attached(method)
 
 
+def test_two_methods_that_hear_of_new_units_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one method that acts on units.*; got ContinualBackprop, ContinualBackprop"):
+        attached(neoteny.ContinualBackprop(1e-4), neoteny.L2(1e-3), neoteny.ContinualBackprop(1e-3))
+
+
+def test_what_is_not_a_flag_is_refused() -> None:
+    model = nn.Linear(4, 8)
+    with pytest.raises(TypeError, match="capturable must be True or False; got 'no'"):
+        neoteny.attach(model, torch.optim.SGD(model.parameters(), 0.01), neoteny.L2(1e-3), capturable="no")  # pyright: ignore[reportArgumentType]
+
+
 def test_sums_of_passes_are_refused() -> None:
     with pytest.raises(ValueError, match="one device and accumulate='inputs'"):
         attached(neoteny.ContinualBackprop(1e-4), accumulate="sums")
@@ -45,6 +56,22 @@ def test_a_tick_on_the_cpu_says_what_to_do_and_changes_nothing() -> None:
         plastic.step()
     assert all(torch.equal(*each) for each in zip(before, model.parameters(), strict=True))
     assert plastic.replaced == {"0": 0}
+    assert not any(plastic.view.activations.values())  # the next tick does not read this batch once more
+
+
+def test_gradients_are_not_looked_at_where_the_tick_refuses_what_was_not_read() -> None:
+    """Looking at them would wait for the device, which a capture does not allow."""
+    seen = []
+    for capturable in (True, False):
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        method = neoteny.ContinualBackprop(1e-4)
+        plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(1, 4), capturable=capturable)
+        model(torch.randn(3, 4)).square().mean().backward()
+        plastic._recorder.clear()  # as if the hooks had not run
+        optimizer.step()
+        seen.append([group.name for group in plastic._unread._ran])
+    assert seen == [[], ["0"]]
 
 
 def test_a_step_size_in_a_tensor_needs_a_capturable_adam() -> None:

@@ -165,6 +165,23 @@ def test_a_capture_without_warm_up_is_refused() -> None:
         early.capture()
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "neoteny adam"])
+def test_a_capture_that_came_too_early_leaves_nothing_behind(optimizer: str) -> None:
+    early, plain = (Training("mlp", optimizer, METHOD, capturable=each) for each in (True, False))
+    with early.plastic._recorder.paused():
+        early.model(early.inputs).square().mean().backward()  # torch itself needs one pass before a capture
+    with pytest.raises(RuntimeError, match="three whole updates"):
+        early.capture()
+    assert not any(early.plastic.view.activations.values())
+    assert not early.optimizer.state
+    early.graph = torch.cuda.CUDAGraph()
+    early.eagerly(WARM_UPS)
+    early.capture()
+    early.replay(UPDATES)
+    plain.eagerly(WARM_UPS + UPDATES)
+    agree(early, plain)
+
+
 def test_an_optimizer_that_counts_on_the_host_is_refused() -> None:
     torch.manual_seed(0)
     model = NETS["mlp"][0]().cuda()

@@ -116,7 +116,7 @@ def test_a_compiled_update_leaves_the_tick_as_it_is() -> None:
         torch.manual_seed(0)
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+        plastic = neoteny.attach(model, optimizer, neoteny.L2(1e-2), FAST, example=X, seed=1)
 
         def update(model: Net = model, optimizer: Any = optimizer, plastic: Any = plastic) -> None:
             optimizer.zero_grad()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from neoteny.methods.declaration import KernelState, RecordedStep, kernel_terms_of, recorded_step_of
-from neoteny.methods.method import Method, State
+from neoteny.methods.method import Method, State, hears_of_resets
 from neoteny.stacking.stack import Stack
 from neoteny.units.device.stacked import StackedReset, why_not
 from neoteny.units.utilities import RANDOM, UTILITIES
@@ -39,7 +39,7 @@ class Replacements:
 
 
 def replacements_of(stack: Stack, number: int, updates: int) -> Replacements | str | None:
-    """What a stack's method replaces inside the graph; None if it replaces nothing.
+    """What a stack's method replaces inside the graph.
 
     Args:
         stack: what is trained.
@@ -47,7 +47,8 @@ def replacements_of(stack: Stack, number: int, updates: int) -> Replacements | s
         updates: to be prepared at once, at most.
 
     Returns:
-        Or why its units are replaced between two replays, in words.
+        The replacements; None if the method replaces nothing; or, in words, why its units are replaced between two
+        replays.
     """
     method, state = stack.methods[number], stack.chain.states[number]
     step, terms = recorded_step_of(method), kernel_terms_of(method)
@@ -74,14 +75,14 @@ def replacements_of(stack: Stack, number: int, updates: int) -> Replacements | s
 
 def _kept(method: Method, state: State) -> KernelState:
     """Where a method keeps its state; of one that does not hear of resets, nowhere that matters."""
-    return method.kernel_state(state) if _hears(method) else KernelState()
+    return method.kernel_state(state) if hears_of_resets(method) else KernelState()
 
 
 def _why_not(stack: Stack, replacing: Method) -> str:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     for method, state in stack.chain.pairs:
-        if method is replacing or not _hears(method):
+        if method is replacing or not hears_of_resets(method):
             continue
         if isinstance(why := kernel_terms_of(method), str):
             return why
@@ -89,7 +90,3 @@ def _why_not(stack: Stack, replacing: Method) -> str:
         if kept.resets is not None or kept.groups or kept.units or kept.worth or kept.redrawn is not None:
             return f"{type(method).__name__} keeps more of a unit than numbers per weight"
     return why_not(stack.view)
-
-
-def _hears(method: Method) -> bool:
-    return any(getattr(type(method), hook) is not getattr(Method, hook) for hook in ("on_reset", "on_units_reset"))

@@ -1,6 +1,6 @@
 """Triton kernels that choose units and replace them, of all groups that are due in one launch.
 
-The tables are filled by `rewrite.py`; draws follow the layout of `draws.rng`.
+The tables are filled by `plan.py`; draws follow the layout of `draws.rng`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,23 +13,9 @@ from neoteny.units.device import reset_kernels as kernels
 from neoteny.units.device.plan import COLUMNS, ROWS, Plan, merge
 from neoteny.units.device.schedule import DeviceSchedule
 from neoteny.units.device.tick import FusedMeasure
+from neoteny.units.device_tick import NOT_READY, warn_of_stale_graphs
 from neoteny.units.utilities import RANDOM
 from neoteny.units.view import View
-
-NOT_READY = (
-    "A tick is being captured in a CUDA graph before its tables were made, or after the model, its optimizer's state "
-    "or the shapes of its inputs have changed. Make three whole updates of the same shapes, plastic.step() included, "
-    "then capture."
-)
-
-
-def warn_of_stale_graphs() -> None:
-    """Warn that a graph with a tick inside does not see what has changed."""
-    warnings.warn(
-        "The model or its optimizer's state has changed since a tick was captured in a CUDA graph: capture again.",
-        RuntimeWarning,
-        stacklevel=3,
-    )
 
 
 class FusedReset:
@@ -53,7 +38,7 @@ class FusedReset:
         self._counter: Tensor | None = None
         self._order: list[int] = []
         self._sizes: list[int] = []
-        self._retired: list[dict[str, Tensor]] = []
+        self._retired: list[Any] = []
         self._block = 1 << max(4, (max(group.units for group in groups) - 1).bit_length())
 
     def replace(self, view: View, due: Sequence[tuple[int, int, int]]) -> Tensor | None:
@@ -93,10 +78,14 @@ class FusedReset:
             if torch.cuda.is_current_stream_capturing():
                 raise RuntimeError(NOT_READY)
             if self.fused.captured:
-                self._retired.append(self._tables)
+                self._retired.append((self._plans, self._tables, self._counter))
                 warn_of_stale_graphs()
             self._prepare(view)
-            self._check_counters(view)
+            try:
+                self._check_counters(view)
+            except RuntimeError:
+                self._plans = []  # to be checked at the next tick, too
+                raise
             groups = self.fused.layout.groups
             waves = self._waves(range(len(groups)))
             self._sizes, self._order = [len(wave) for wave in waves], [number for wave in waves for number in wave]

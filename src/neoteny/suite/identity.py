@@ -1,9 +1,9 @@
 """run_id: a hash of everything that changes a run's numbers, and of nothing else.
 
-In the hash: problem, network, methods, seed, what is measured, number type, backend, results version, and the source of
-classes that are a user's own (`configuration` collects them). Not in it: paths, labels, numbers of processes, and the
-stack that a run is trained in (with the library it changes the last bits of the numbers, through the order of sums; a
-stack that has begun keeps its members, and a finished one lists them in order).
+In the hash: problem, network, methods, seed, what is measured, number type, backend, a chosen `matmul`, results
+version, and the source of classes that are a user's own (`configuration` collects them). Not in it: paths, labels,
+numbers of processes, and the stack that a run is trained in (with the library it changes the last bits of the numbers,
+through the order of sums; a stack that has begun keeps its members, and a finished one lists them in order).
 
 Only JSON and hashlib are used here, so that `neoteny status` can read a results folder without importing torch.
 """

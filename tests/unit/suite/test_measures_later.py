@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -54,7 +56,8 @@ def test_many_runs_in_one_pass_are_read_as_each_by_itself() -> None:
     assert not measures._reads_linear(normed.template, measures._hidden_units(normed, inputs))
 
 
-def test_a_single_run_is_read_as_one_of_many() -> None:
+def test_a_single_run_is_read_as_one_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "_read", None)  # not by itself
     torch.manual_seed(0)
     runs = make_stack(*(MLP(6, [90, 70], 3) for _ in range(33)))
     inputs = torch.rand(33, 11, 6)
@@ -63,6 +66,8 @@ def test_a_single_run_is_read_as_one_of_many() -> None:
     alone = measures._take(runs, groups, inputs, 32, 33, True, count_repeats=False)
     for many, one in zip(together.activations, alone.activations, strict=True):
         assert torch.equal(many[32:], one)
+    on_gpu = [cast(Any, SimpleNamespace(is_cuda=True, shape=(count, 11, 6))) for count in (1, 33)]
+    assert measures._together(runs, on_gpu[0]) == measures._together(runs, on_gpu[1]) > 1
 
 
 def test_repeated_examples_are_counted_in_each_run_by_itself() -> None:

@@ -177,7 +177,7 @@ def load_bench(name: str, scale: str) -> Bench:
 
 def tuning_runs(scale: str) -> int:
     """Seeds 0, 1, ... by which settings are chosen."""
-    return pick(scale, smoke=2, laptop=2, paper=3)
+    return pick(scale, smoke=2, laptop=6, paper=6)
 
 
 def judging_runs(scale: str) -> int:

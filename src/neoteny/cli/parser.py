@@ -219,6 +219,7 @@ def make_parser() -> argparse.ArgumentParser:
     work = commands.add_parser("work")  # what --jobs starts; without help, so that it is not listed
     work.add_argument("options", metavar="JSON")
     work.add_argument("threads", type=_count, metavar="THREADS")
+    work.add_argument("started_by", nargs="?", default="", metavar="COMMAND")
     return parser
 
 

@@ -66,9 +66,9 @@ def _run_group(asked: RunOptions) -> int:
     return failed
 
 
-def command_work(options: str, threads: int) -> int:
+def command_work(options: str, threads: int, started_by: str) -> int:
     """Be one of the processes of `neoteny run --jobs`."""
-    return Launch.of(prepare(RunOptions.from_json(options), is_child=True)).work_for_parent(threads)
+    return Launch.of(prepare(RunOptions.from_json(options), is_child=True)).work_for_parent(threads, started_by)
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,15 @@ class Launch(Prepared):
             log(f"Finished runs are kept. Correct {code.path} and repeat the command: it trains only what is left.")
         return not analysis.failures
 
-    def work_for_parent(self, threads: int) -> int:
+    def work_for_parent(self, threads: int, started_by: str) -> int:
         """Be one of several processes, until all is done or the parent is gone; returns the exit status."""
         stop = StopFlag()
         stop_with_parent(stop)
         # A batch system's warning goes to every process of a job, not to the parent alone.
         with stop.listening(signal.SIGUSR1, signal.SIGUSR2):
             try:
-                failures = Worker(self.sweep, self.make_job(stop, log, threads), alone=False, shard=self.shard).run()
+                job = dataclasses.replace(self.make_job(stop, log, threads), command=started_by)
+                failures = Worker(self.sweep, job, alone=False, shard=self.shard).run()
             except Stopped:
                 return STOPPED
             finally:

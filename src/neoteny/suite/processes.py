@@ -8,17 +8,25 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
+from typing import IO
 
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped
 
+MOST_IN_A_ROW = 5
+"""After so many ends of processes without a word between them, a command gives up."""
 
-def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[list[str], str]:
-    """Start `jobs` processes `python -m neoteny ARGUMENTS` and wait for them.
+
+def run_workers(
+    arguments: Sequence[str], jobs: int, stop: StopFlag, notify: Callable[[str], None]
+) -> tuple[list[str], str]:
+    """Start `jobs` processes `python -m neoteny ARGUMENTS COMMAND` and wait for them.
 
     A worker's standard input is a pipe that nobody writes to: when this process ends, however it ends, the pipe closes
-    and the worker stops at its next checkpoint.
+    and the worker stops at its next checkpoint. Where all workers were killed, which the system does when memory runs
+    out, one goes on alone. COMMAND tells workers which stacks others of this call were killed with.
 
     Returns:
         What failed, and their other messages.
@@ -26,34 +34,26 @@ def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[li
     Raises:
         Stopped: asked to stop; the workers have stopped too.
     """
-    command = [sys.executable, "-P", "-m", "neoteny", *arguments]  # -P: as the console script, not from this folder
+    # -P: as the console script, not from this folder
+    command = [sys.executable, "-P", "-m", "neoteny", *arguments, uuid.uuid4().hex]
     with tempfile.TemporaryFile() as complaints:
-        workers = [
-            # A session of their own keeps a Ctrl-C in the terminal from reaching them twice.
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True
+        length, in_a_row = 0, 0
+        while True:
+            codes = _run_round(command, jobs, complaints, stop)
+            jobs, before, length = 1, length, complaints.seek(0, os.SEEK_END)
+            in_a_row = in_a_row + 1 if length == before else 1  # they say what they split or give up
+            if stop or any(code != -signal.SIGKILL for code in codes) or in_a_row > MOST_IN_A_ROW:
+                break
+            notify(
+                f"{len(codes)} worker(s) were killed, which happens when memory runs out; one process goes on from the "
+                "last checkpoints."
             )
-            for _ in range(jobs)
-        ]
-        try:
-            while any(worker.poll() is None for worker in workers):
-                if stop.wait(0.2):
-                    break
-        finally:
-            for worker in workers:
-                if worker.poll() is None:
-                    worker.send_signal(signal.SIGTERM)
-            for worker in workers:
-                worker.wait()
-                if worker.stdin is not None:
-                    worker.stdin.close()
         complaints.seek(0)
         lines = complaints.read().decode(errors="replace").splitlines()
         said = "\n".join(dict.fromkeys(lines))  # each worker tries a stack that fails, once is enough to read
         if stop:
             raise Stopped(said)
-    codes = [worker.returncode for worker in workers if worker.returncode != 0]
-    if not codes:
+    if not any(codes):
         return [], said
     killed = [code for code in codes if code < 0]
     problems = [said] if said else []
@@ -63,7 +63,31 @@ def run_workers(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[li
             + (" (out of memory?)" if -killed[0] == signal.SIGKILL else "")
             + ". Repeat the command; it continues from the last checkpoints."
         )
-    return problems or [f"{len(codes)} worker(s) ended with status {codes[0]}."], ""
+    return problems or [f"{sum(map(bool, codes))} worker(s) ended with status {max(codes)}."], ""
+
+
+def _run_round(command: Sequence[str], jobs: int, complaints: IO[bytes], stop: StopFlag) -> list[int]:
+    """Start processes, wait for them, and end them if asked to stop; returns their exit statuses."""
+    workers = [
+        # A session of their own keeps a Ctrl-C in the terminal from reaching them twice.
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True
+        )
+        for _ in range(jobs)
+    ]
+    try:
+        while any(worker.poll() is None for worker in workers):
+            if stop.wait(0.2):
+                break
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGTERM)
+        for worker in workers:
+            worker.wait()
+            if worker.stdin is not None:
+                worker.stdin.close()
+    return [worker.returncode for worker in workers]
 
 
 def stop_with_parent(stop: StopFlag) -> None:

@@ -47,6 +47,7 @@ class Job:
         threads: threads of a compiled backend; the numbers do not depend on it.
         stop: asks to stop.
         notify: takes lines for the person who waits.
+        command: what the processes that one command started have in common; "": this process has no siblings.
     """
 
     results: Results
@@ -57,13 +58,20 @@ class Job:
     threads: int = 1
     stop: StopFlag = field(default_factory=StopFlag)
     notify: Notify = print
+    command: str = ""
 
 
 class Session:
-    """One stack from its start, or from its checkpoint, to its results; its lock is held by the caller."""
+    """One stack from its start, or from its checkpoint, to its results; its lock is held by the caller.
 
-    def __init__(self, job: Job, stack: PlannedStack) -> None:
-        self._job, self._stack, self._results = job, stack, job.results
+    Args:
+        job: how stacks are trained.
+        stack: the stack.
+        killed: how many processes of this command were killed while they trained it.
+    """
+
+    def __init__(self, job: Job, stack: PlannedStack, killed: int = 0) -> None:
+        self._job, self._stack, self._results, self._killed = job, stack, job.results, killed
         self._checkpoints = job.results.checkpoints(stack.stack_id)
         self._training = make_training(job, stack)
         self._seconds, self._resumed, self._cannot_save = 0.0, 0, False
@@ -172,6 +180,7 @@ class Session:
         latest = training.latest()
         progress = {
             **begin_progress(self._stack),
+            **count_killed(self._job, self._killed),
             "state": state,
             "task": training.task,
             "updates": training.updates,
@@ -221,6 +230,11 @@ class Session:
             "resumed": self._resumed,
             "ended": self._training.ended,
         }
+
+
+def count_killed(job: Job, killed: int) -> dict[str, Any]:
+    """The fields of a progress file that count processes which were killed."""
+    return {"command": job.command, "killed": killed} if job.command else {}
 
 
 def begin_progress(stack: PlannedStack) -> dict[str, Any]:

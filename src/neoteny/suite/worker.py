@@ -11,17 +11,20 @@ import os
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from neoteny.foreign_code import failing_line, is_users
 from neoteny.suite.environment import set_deterministic
-from neoteny.suite.session import Job, Session, begin_progress
+from neoteny.suite.session import Job, Session, begin_progress, count_killed
 from neoteny.suite.shards import WHOLE, Shard
 from neoteny.suite.stacks import PlannedStack, Run, list_stacks, remaining_stacks, runs_of, stages
 from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
 
+MOST_KILLED = 3
+"""After so many processes of a command were killed while they trained it, a stack is split; a single run has failed."""
 _WAIT_SECONDS = 0.5
 _SHARDS_SECONDS = 5.0
 _MOST_LETTERS = 500
@@ -154,19 +157,42 @@ class Worker:
                 return Outcome("finished")
             if not mine:
                 return Outcome("held")
+            killed = self._count_killed(stack)
+            if killed >= MOST_KILLED:
+                return self._give_up(stack, killed)
             fits = True
             try:
-                outcome = self._train(stack)
+                outcome = self._train(stack, killed)
             except torch.OutOfMemoryError:
                 fits, outcome = False, Outcome("split")
             if not fits:  # not in the handler, whose traceback holds on to the memory
                 return self.split(stack)
             return outcome
 
-    def _train(self, stack: PlannedStack) -> Outcome:
+    def _count_killed(self, stack: PlannedStack) -> int:
+        """How many processes of this command were killed while they trained a stack; written down before we do."""
+        if not self.job.command:
+            return 0
+        before = self.job.results.progress_of(stack.stack_id) or begin_progress(stack)
+        killed = 0
+        if before.get("command") == self.job.command:  # one that ended otherwise has left another state
+            killed = before.get("killed", 0) + (before["state"] == "running")
+        with contextlib.suppress(StoreError):
+            self._write_state(stack, "running", **count_killed(self.job, killed))
+        return killed
+
+    def _give_up(self, stack: PlannedStack, killed: int) -> Outcome:
+        """After processes were killed, most likely because memory ran out: two halves, or the end of a single run."""
+        if len(stack.runs) > 1:
+            return self.split(stack)
+        text = f"{stack.name}: {killed} processes were killed while they trained it. Is there too little memory?"
+        self.fail(stack, text)
+        return Outcome("failed", text)
+
+    def _train(self, stack: PlannedStack, killed: int) -> Outcome:
         """Train one stack, which we hold."""
         try:
-            Session(self.job, stack).run()
+            Session(self.job, stack, killed).run()
         except (Stopped, KeyboardInterrupt):
             raise
         except TakenOver as error:
@@ -201,7 +227,7 @@ class Worker:
             torch.cuda.empty_cache()
         return Outcome("split", halves=parts)
 
-    def _write_state(self, stack: PlannedStack, state: str, **more: str) -> None:
+    def _write_state(self, stack: PlannedStack, state: str, **more: Any) -> None:
         """Change the state in a stack's progress file."""
         before = self.job.results.progress_of(stack.stack_id) or begin_progress(stack)
         self.job.results.write_progress(stack.stack_id, {**before, "state": state, **more})

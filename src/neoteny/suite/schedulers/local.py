@@ -12,7 +12,7 @@ def run(work: Work) -> list[str]:
     if jobs == 1:
         return [f"neoteny: {line}" for line in worker.run()]
     results = worker.job.results
-    failures, notes = run_workers(work.arguments(jobs), jobs, worker.job.stop)
+    failures, notes = run_workers(work.arguments(jobs), jobs, worker.job.stop, worker.job.notify)
     results.refresh()
     plan = results.plan()
     if failures and not plan["more"] and results.finished_runs().issuperset(plan["runs"]):

@@ -168,7 +168,7 @@ class ShardJob:
         if watcher.error is not None:
             raise watcher.error
         for line in watcher.failures:
-            print(line, file=sys.stderr, flush=True)
+            _complain(line)
         return "\n".join(watcher.failures)
 
     def checkpoint(self) -> Any:
@@ -194,13 +194,18 @@ class _Watcher(threading.Thread):
     def run(self) -> None:
         """Start the processes and wait for them."""
         try:
-            self.failures, notes = run_workers(self._arguments, self._processes, self.stop)
+            self.failures, notes = run_workers(self._arguments, self._processes, self.stop, _complain)
             if notes:
-                print(notes, file=sys.stderr, flush=True)
+                _complain(notes)
         except Stopped:
             pass
         except Exception as error:
             self.error = error
+
+
+def _complain(line: str) -> None:
+    """A line for the job's log."""
+    print(line, file=sys.stderr, flush=True)
 
 
 _WATCHERS: list[_Watcher] = []

@@ -105,6 +105,8 @@ PROGRESS = Kind(
         "backend?": str,
         "error?": str,
         "attempts?": int,
+        "command?": str,
+        "killed?": int,
     },
     {},
     "Nothing depends on it; it is written again when the stack continues.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -47,16 +48,18 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         capturable: bool = False,
     ) -> None:
+        name = type(self).__name__
         if isinstance(lr, Tensor) and not (capturable and lr.dim() == 0):
             raise ValueError(
-                f"{type(self).__name__}: a step size that is a tensor needs capturable=True and no axes; got shape "
+                f"{name}: a step size that is a tensor needs capturable=True and no axes; got shape "
                 f"{tuple(lr.shape)}, capturable={capturable!r}."
             )
-        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if not 0.0 <= value < math.inf:
-                raise ValueError(f"Adam: {name} must be a number >= 0; got {value!r}.")
-        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ValueError(f"Adam: betas must be two numbers in [0, 1); got {betas!r}.")
+        for option, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not isinstance(value, (Real, Tensor)) or not 0.0 <= value < math.inf:
+                raise ValueError(f"{name}: {option} must be a number >= 0; got {value!r}.")
+        pair = isinstance(betas, (tuple, list)) and len(betas) == 2 and all(isinstance(each, Real) for each in betas)
+        if not pair or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"{name}: betas must be two numbers in [0, 1); got {betas!r}.")
         self._device: dict[int, DeviceAdam] = {}
         self._retired: list[DeviceAdam] = []
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}

@@ -128,6 +128,8 @@ def test_a_learning_rate_scheduler_drives_it() -> None:
         ({"lr": -1.0}, "lr must be a number >= 0"),
         ({"eps": -1.0}, "eps must be a number >= 0"),
         ({"weight_decay": float("nan")}, "weight_decay must be a number >= 0"),
+        ({"lr": "1e-3"}, "lr must be a number >= 0; got .1e-3."),
+        ({"betas": 0.9}, "betas must be two numbers in"),
         ({"betas": (0.9, 1.0)}, "betas must be two numbers"),
         ({"betas": (0.9,)}, "betas must be two numbers"),
     ],

@@ -23,7 +23,7 @@ from neoteny.suite.stacks import PlannedStack, Run, list_stacks, remaining_stack
 from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
 
-MOST_KILLED = 3
+MOST_KILLED, MOST_KILLED_ALONE = 2, 3
 """After so many processes of a command were killed while they trained it, a stack is split; a single run has failed."""
 _WAIT_SECONDS = 0.5
 _SHARDS_SECONDS = 5.0
@@ -158,7 +158,7 @@ class Worker:
             if not mine:
                 return Outcome("held")
             killed = self._count_killed(stack)
-            if killed >= MOST_KILLED:
+            if killed >= (MOST_KILLED if len(stack.runs) > 1 else MOST_KILLED_ALONE):
                 return self._give_up(stack, killed)
             fits = True
             try:

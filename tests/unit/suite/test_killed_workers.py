@@ -18,7 +18,7 @@ from neoteny.suite.session import Job, begin_progress
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.results import Results
 from neoteny.suite.sweep import Setting, Sweep, network
-from neoteny.suite.worker import MOST_KILLED, Worker
+from neoteny.suite.worker import MOST_KILLED, MOST_KILLED_ALONE, Worker
 from support.suite import Zygote
 
 KILLED = '''
@@ -93,7 +93,7 @@ def test_a_single_run_fails_alone(tmp_path: Path) -> None:
     (outcome,) = [worker.attempt(stack) for stack in worker.listed()]
     assert outcome.state == "split"
     for half in outcome.halves:
-        progress = {**begin_progress(half), "command": "this", "killed": MOST_KILLED - 1}
+        progress = {**begin_progress(half), "command": "this", "killed": MOST_KILLED_ALONE - 1}
         worker.job.results.write_progress(half.stack_id, progress)
     for _ in range(2):  # another process of the command takes the word of the first
         ends = [worker.attempt(half) for half in outcome.halves]
@@ -104,7 +104,12 @@ def test_a_single_run_fails_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "command", "killed"),
-    [("running", "this", MOST_KILLED - 2), ("running", "another", 9), ("stopped", "this", MOST_KILLED - 1)],
+    [
+        ("running", "this", MOST_KILLED - 2),
+        ("running", "another", 9),
+        ("stopped", "this", MOST_KILLED - 1),
+        ("split", "another", 9),
+    ],
 )
 def test_fewer_ends_or_those_of_another_command_do_not_count(
     tmp_path: Path, state: str, command: str, killed: int

@@ -310,7 +310,9 @@ def test_worker_processes_get_every_option(tmp_path: Path, monkeypatch: pytest.M
     experiment = write_experiment(tmp_path / "small.py", tasks=2, examples=20, selection="Selection(more_runs=1)")
     out = tmp_path / "out"
 
-    def work(arguments: Sequence[str], jobs: int, stop: StopFlag) -> tuple[list[str], str]:
+    def work(
+        arguments: Sequence[str], jobs: int, stop: StopFlag, notify: Callable[[str], None]
+    ) -> tuple[list[str], str]:
         command, options, _threads = arguments
         assert command == "work"
         assert RunOptions.from_json(options) == RunOptions(

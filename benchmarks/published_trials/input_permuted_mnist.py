@@ -19,29 +19,26 @@ from neoteny.report.chart import Chart
 from neoteny.suite.sweep import Setting, Sweep, network
 
 
+def make_problem(tasks: int, small: bool) -> PermutedMNIST:
+    """The problem with so many tasks."""
+    size, source = (20, "synthetic") if small else (5_000, "mnist")
+    return PermutedMNIST(3 if small else tasks, size, source=source, pixels="centred", continue_passes=True)
+
+
 def sweep(scale: str) -> Sweep:
-    """UPGD with both scales; AdamW with other decays and betas."""
+    """UPGD with the scale of its code; AdamW with other decays and betas, and all tasks without any decay."""
     small = scale == "smoke"
     net = network(MLP, hidden=(8, 8) if small else (300, 150), init="default")
     upgd = UPGD(0.01, noise_std=0.1, decay_rate=0.9999, weight_decay=0.01, scale="raw")
-    return Sweep(
-        problem=PermutedMNIST(
-            3 if small else 60,
-            20 if small else 5_000,
-            source="synthetic" if small else "mnist",
-            pixels="centred",
-            continue_passes=True,
-        ),
-        settings=(
-            Setting("UPGD, scale of its code", net, (upgd,)),
-            *(
-                Setting("AdamW", net, (AdamW(1e-4, betas=(0.0, 0.99), weight_decay=decay),), {"weight_decay": decay})
-                for decay in (0.0, 0.001, 0.01, 0.1)
-            ),
-            Setting("AdamW, usual betas", net, (AdamW(1e-4, weight_decay=0.01),)),
-        ),
-        runs=2 if small else 3,
-    )
+    adam_w = {decay: AdamW(1e-4, betas=(0.0, 0.99), weight_decay=decay) for decay in (0.0, 0.001, 0.01, 0.1)}
+    settings = [
+        Setting("UPGD, scale of its code", net, (upgd,)),
+        *(Setting("AdamW", net, (method,), {"weight_decay": decay}) for decay, method in adam_w.items()),
+        Setting("AdamW, usual betas", net, (AdamW(1e-4, weight_decay=0.01),)),
+    ]
+    if not small:
+        settings += [Setting("AdamW without decay, 200 tasks", net, (adam_w[0.0],), problem=make_problem(200, small))]
+    return Sweep(make_problem(60, small), settings=tuple(settings), runs=2 if small else 3)
 
 
 def figure(frame: pd.DataFrame) -> list[Chart]:

@@ -131,7 +131,7 @@ ENTRIES = (
         "scr-cbp-laptop",
         "scr-cbp",
         ("scr-cbp",),
-        "laptop: 70,000 examples, tanh and ReLU alone, 30 runs",
+        "laptop: 70,000 examples, tanh and ReLU alone, 100 runs",
         f"{REGRESSION} at laptop scale",
         (
             Picture("scr-cbp-laptop-sgd", ("SGD, step size 0.01",)),
@@ -223,7 +223,7 @@ ENTRIES = (
         "mnist-methods-laptop",
         "mnist-methods",
         ("mnist-methods",),
-        "laptop: 80 tasks of 1,000 examples, 20 units per layer, 10 runs",
+        "laptop: 80 tasks of 1,000 examples, 20 units per layer, 30 runs",
         "Permuted MNIST at laptop scale",
         (
             Picture("mnist-methods-laptop", ("Online accuracy of seven methods",)),
@@ -234,7 +234,7 @@ ENTRIES = (
         "mnist-sensitivity-laptop",
         "mnist-sensitivity",
         ("mnist-sensitivity",),
-        "laptop: 40 tasks of 1,000 examples, narrow networks, 5 runs",
+        "laptop: 40 tasks of 1,000 examples, narrow networks, 30 runs",
         "Permuted MNIST at laptop scale",
     ),
     Entry(

@@ -39,7 +39,7 @@ class Size:
 
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=4, examples_per_task=40, source="synthetic"), 20, runs=2),
-    "laptop": Size(PermutedMNIST(80, 1000), 20, 10, 0.01, 1e-3, 1e-4, adam_step_size=1e-3, replacement_rate=1e-3),
+    "laptop": Size(PermutedMNIST(80, 1000), 20, 30, 0.01, 1e-3, 1e-4, adam_step_size=1e-3, replacement_rate=1e-3),
     "paper": Size(PermutedMNIST(tasks=800, examples_per_task=60_000), 2000, runs=30, stack_size=30),
 }
 

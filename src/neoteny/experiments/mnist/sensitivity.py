@@ -54,7 +54,7 @@ class Size:
 SIZES = {
     "smoke": Size(PermutedMNIST(tasks=3, examples_per_task=25, source="synthetic"), 10, 2, norm_runs=2, cbp_runs=2),
     "laptop": Size(
-        *(PermutedMNIST(tasks=40, examples_per_task=1000), 20, 5, 5, 5, 0.01),
+        *(PermutedMNIST(tasks=40, examples_per_task=1000), 20, 30, 30, 30, 0.01),
         l2=(1e-4, 1e-3, 1e-2),
         best_l2=1e-3,
         noise_std=(1e-5, 1e-4, 1e-3),

@@ -46,7 +46,7 @@ def sweep(scale: str) -> Sweep:
     return Sweep(
         problem=problem,
         settings=(*networks, *settings.make_baselines(OPTIMIZERS, step_sizes(scale))),
-        runs=pick(scale, smoke=2, laptop=30, paper=100),
+        runs=pick(scale, smoke=2, laptop=100, paper=100),
         stack_size=300,
         chosen=(settings.BASELINE, ADAM, *settings.choose(problem, scale, activations, varies_step_size=True)),
     )

@@ -66,7 +66,7 @@ def sweep(scale: str) -> Sweep:
     return Sweep(
         problem=_problem(scale),
         settings=(*networks, *linear),
-        runs=pick(scale, smoke=2, laptop=30, paper=30),
+        runs=pick(scale, smoke=2, laptop=100, paper=30),
         stack_size=300,
         selection=Selection(70, by=("method", "activation", "optimizer")) if scale == "paper" else None,
         chosen=(

@@ -57,7 +57,7 @@ def sweep(scale: str) -> Sweep:
     return Sweep(
         problem=_problem(scale),
         settings=(*ranked, Setting("BP", learner, (optimizer,), shared)),
-        runs=pick(scale, smoke=2, laptop=30, paper=100),
+        runs=pick(scale, smoke=2, laptop=100, paper=100),
         stack_size=300,
         chosen=(tried, *runs, CBP_MATURITY, CBP_COUNT, *settings.choose(_problem(scale), scale, ("tanh",))),
     )

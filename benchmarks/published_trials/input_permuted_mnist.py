@@ -20,7 +20,7 @@ from neoteny.suite.sweep import Setting, Sweep, network
 
 
 def make_problem(tasks: int, small: bool) -> PermutedMNIST:
-    """The problem with so many tasks."""
+    """The problem with this number of tasks."""
     size, source = (20, "synthetic") if small else (5_000, "mnist")
     return PermutedMNIST(3 if small else tasks, size, source=source, pixels="centred", continue_passes=True)
 

@@ -16,7 +16,7 @@ from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped
 
 MOST_IN_A_ROW = 5
-"""After so many ends of processes without a word between them, a command gives up."""
+"""After this number of killed processes without a word between them, a command gives up."""
 
 
 def run_workers(

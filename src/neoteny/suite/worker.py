@@ -24,7 +24,7 @@ from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
 
 MOST_KILLED, MOST_KILLED_ALONE = 2, 3
-"""After so many processes of a command were killed while they trained it, a stack is split; a single run has failed."""
+"""After this number of killed processes of one command a stack is split, and a single run has failed."""
 _WAIT_SECONDS = 0.5
 _SHARDS_SECONDS = 5.0
 _MOST_LETTERS = 500

@@ -1,7 +1,7 @@
 """Trials on L2-init's permuted MNIST: what may explain the difference from its published number
 
-L2-init over 20 tasks is .811 in its paper and .877 in `neoteny run published-l2-init-mnist`. Here with the other step
-size, without the half before the penalty, and with plain SGD.
+L2-init over 20 tasks is .811 in its paper and .877 in `neoteny run published-l2-init-mnist`. Tried here: smaller step
+sizes, twice and ten times the strength (twice is the penalty without the half before it), and plain SGD.
 
     neoteny run benchmarks/published_trials/l2_init_mnist.py --scale laptop --out results/trials-l2-init
     neoteny report results/trials-l2-init

@@ -16,7 +16,7 @@ from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped
 
 MOST_IN_A_ROW = 5
-"""After this number of killed processes without a word between them, a command gives up."""
+"""After this number of killed processes that said nothing new, a command gives up."""
 
 
 def run_workers(
@@ -37,20 +37,22 @@ def run_workers(
     # -P: as the console script, not from this folder
     command = [sys.executable, "-P", "-m", "neoteny", *arguments, uuid.uuid4().hex]
     with tempfile.TemporaryFile() as complaints:
-        length, in_a_row = 0, 0
+        lines: list[str] = []
+        in_a_row = 0
         while True:
-            codes = _run_round(command, jobs, complaints, stop)
-            jobs, before, length = 1, length, complaints.seek(0, os.SEEK_END)
-            in_a_row = in_a_row + 1 if length == before else 1  # they say what they split or give up
+            codes, before = _run_round(command, jobs, complaints, stop), len(lines)
+            complaints.seek(0)
+            # Each worker tries a stack that fails: once is enough to read.
+            lines = list(dict.fromkeys(complaints.read().decode(errors="replace").splitlines()))
+            in_a_row = in_a_row + 1 if len(lines) == before else 1  # they say what they split or give up
+            jobs = 1
             if stop or any(code != -signal.SIGKILL for code in codes) or in_a_row > MOST_IN_A_ROW:
                 break
             notify(
                 f"{len(codes)} worker(s) were killed, which happens when memory runs out; one process goes on from the "
                 "last checkpoints."
             )
-        complaints.seek(0)
-        lines = complaints.read().decode(errors="replace").splitlines()
-        said = "\n".join(dict.fromkeys(lines))  # each worker tries a stack that fails, once is enough to read
+        said = "\n".join(lines)
         if stop:
             raise Stopped(said)
     if not any(codes):

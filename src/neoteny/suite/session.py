@@ -180,7 +180,7 @@ class Session:
         latest = training.latest()
         progress = {
             **begin_progress(self._stack),
-            **count_killed(self._job, self._killed),
+            **killed_fields(self._job, self._killed),
             "state": state,
             "task": training.task,
             "updates": training.updates,
@@ -232,7 +232,7 @@ class Session:
         }
 
 
-def count_killed(job: Job, killed: int) -> dict[str, Any]:
+def killed_fields(job: Job, killed: int) -> dict[str, Any]:
     """The fields of a progress file that count processes which were killed."""
     return {"command": job.command, "killed": killed} if job.command else {}
 

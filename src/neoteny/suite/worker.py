@@ -17,7 +17,7 @@ import torch
 
 from neoteny.foreign_code import failing_line, is_users
 from neoteny.suite.environment import set_deterministic
-from neoteny.suite.session import Job, Session, begin_progress, count_killed
+from neoteny.suite.session import Job, Session, begin_progress, killed_fields
 from neoteny.suite.shards import WHOLE, Shard
 from neoteny.suite.stacks import PlannedStack, Run, list_stacks, remaining_stacks, runs_of, stages
 from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
@@ -178,7 +178,7 @@ class Worker:
         if before.get("command") == self.job.command:  # one that ended otherwise has left another state
             killed = before.get("killed", 0) + (before["state"] == "running")
         with contextlib.suppress(StoreError):
-            self._write_state(stack, "running", **count_killed(self.job, killed))
+            self._write_state(stack, "running", **killed_fields(self.job, killed))
         return killed
 
     def _give_up(self, stack: PlannedStack, killed: int) -> Outcome:

@@ -21,6 +21,8 @@ from neoteny.report.statistics import estimate
 from neoteny.report.verdict import Outcome
 from neoteny.suite.store.results import Results
 
+TRIALS = Path(__file__).parents[3] / "benchmarks" / "published_trials"
+
 
 def numbers_of(name: str) -> tuple[Published, ...]:
     return importlib.import_module(experiments.module_of(name)).NUMBERS
@@ -97,6 +99,14 @@ def test_results_are_kept_and_shown(tmp_path: Path) -> None:
 def test_reasons_are_given_for_problems_that_are_run() -> None:
     titles = {experiments.load(name).title.removeprefix("Published numbers of ") for name in experiments.PUBLISHED}
     assert set(WHY_NOT) <= titles
+
+
+@pytest.mark.parametrize("path", sorted(TRIALS.glob("*_mnist.py")), ids=lambda path: path.stem)
+def test_trials_of_reasons_are_experiments(path: Path) -> None:
+    trial = experiments.load(str(path))
+    assert trial.title.startswith("Trials on ")
+    settings = [trial.make_sweep(scale).settings for scale in ("smoke", "laptop")]
+    assert len(settings[1]) >= len(settings[0]) >= 4
 
 
 def test_the_page_names_numbers_that_do_not_agree(tmp_path: Path) -> None:

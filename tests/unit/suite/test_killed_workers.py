@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -120,12 +119,12 @@ def test_fewer_ends_or_those_of_another_command_do_not_count(
     assert len(worker.job.results.finished_runs()) == 2
 
 
-def run_rounds(monkeypatch: pytest.MonkeyPatch, *rounds: list[int], word: bytes = b"") -> tuple[list[str], list[str]]:
+def run_rounds(monkeypatch: pytest.MonkeyPatch, *rounds: list[int], word: str = "") -> tuple[list[str], list[str]]:
     """What failed and what was said, where processes end so."""
     left, said, jobs = list(rounds), [], []
 
     def end(command: object, count: int, complaints: object, stop: StopFlag) -> list[int]:
-        complaints.write(word)  # pyright: ignore[reportAttributeAccessIssue]
+        complaints.write(word.format(len(left)).encode())  # pyright: ignore[reportAttributeAccessIssue]
         jobs.append(count)
         return left.pop(0)
 
@@ -152,5 +151,7 @@ def test_processes_that_are_always_killed_end_the_command(monkeypatch: pytest.Mo
     rounds = [[-signal.SIGKILL] * 2] + [[-signal.SIGKILL]] * processes.MOST_IN_A_ROW
     failures, _ = run_rounds(monkeypatch, *rounds)
     assert "ended by signal 9" in failures[0]
+    failures, _ = run_rounds(monkeypatch, *rounds, word="the same warning of each\n")
+    assert "ended by signal 9" in failures[-1]
     words = [[-signal.SIGKILL] * 2] + [[-signal.SIGKILL]] * 20
-    assert run_rounds(monkeypatch, *words, [0], word=os.linesep.encode())[0] == []
+    assert run_rounds(monkeypatch, *words, [0], word="stack {} is split\n")[0] == []

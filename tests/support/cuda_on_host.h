@@ -49,7 +49,10 @@ static inline long long __double_as_longlong(double x) { return same_bits<long l
 static inline float __int_as_float(int x) { return same_bits<float>(x); }
 static inline int __float_as_int(float x) { return same_bits<int>(x); }
 static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
-static inline void sincospif(float x, float *s, float *c) { *s = sinf(3.14159265f * x), *c = cosf(3.14159265f * x); }
+static inline float quick_log2(float x) { return log2f(x); }
+static inline float quick_root(float x) { return sqrtf(x); }
+static inline float quick_sine(float x) { return sinf(x); }
+static inline float quick_cosine(float x) { return cosf(x); }
 
 template <class T, int MANY> static inline void put(T *to, const T (&v)[MANY]) { memcpy(to, v, sizeof v); }
 template <class T> static inline T *global(T *address) { return address; }

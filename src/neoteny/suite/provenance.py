@@ -18,13 +18,17 @@ from torch import nn
 
 import neoteny
 
+COMMIT = "NEOTENY_COMMIT"
+"""Name of the environment variable that tells the commit where the code is a copy without its history."""
 _SECONDS = 10
 
 
 @functools.cache
 def commit() -> dict[str, Any]:
-    """The commit of the code and whether the tree was clean; nothing where the package does not run from a checkout."""
-    return read_commit(Path(neoteny.__file__).resolve().parents[2])
+    """The commit of the code and whether the tree was clean; else what `COMMIT` says, or nothing."""
+    found = read_commit(Path(neoteny.__file__).resolve().parents[2])
+    told = os.environ.get(COMMIT)
+    return found or ({"commit": told} if told else {})
 
 
 def read_commit(root: Path) -> dict[str, Any]:

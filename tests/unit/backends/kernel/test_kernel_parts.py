@@ -211,8 +211,8 @@ def test_noise_leaves_the_update_to_rows_with_inputs_where_weights_are_not_kept(
     assert dense(large, shrink=9.9)
 
 
-def test_short_uniform_numbers_are_the_doubles_rounded_once() -> None:
-    """The arithmetic of `short_unit` in numbers.cu, in doubles where its last step is one rounding."""
+def test_words_become_shares_of_which_a_logarithm_exists_and_angles() -> None:
+    """The arithmetic of `box_muller` in numbers.cu for float32: the share is never 0, and angles are those of doubles."""
     words = np.concatenate(
         [
             np.arange(2**16),
@@ -220,9 +220,12 @@ def test_short_uniform_numbers_are_the_doubles_rounded_once() -> None:
             np.random.default_rng(0).integers(0, 2**32, 500_000),
         ]
     ).astype(np.uint32)
-    low = (np.uint32(0x4B000000) | (words & np.uint32(255))).view(np.float32) - np.float32(8388607.5)
-    parts = (words >> np.uint32(8)).astype(np.float32), low * np.float32(2.0**-32)
-    assert np.array_equal(parts[0].astype(np.float64), (words >> np.uint32(8)).astype(np.float64))
-    assert np.array_equal(parts[1].astype(np.float64), ((words & np.uint32(255)) + 0.5) * 2.0**-32)
-    found = (parts[0].astype(np.float64) * 2.0**-24 + parts[1].astype(np.float64)).astype(np.float32)
-    assert np.array_equal(found, ((words.astype(np.float64) + 0.5) * 2.0**-32).astype(np.float32))
+    exact = (words.astype(np.float64) + 0.5) * 2.0**-32
+    share = (words.astype(np.float32).astype(np.float64) * 2.0**-32 + 2.0**-33).astype(np.float32)
+    assert (share > 0).all()
+    assert (share <= 1).all()
+    assert np.abs(share / exact - 1).max() < 2.0**-23
+    angle = words.view(np.int32).astype(np.float32) * np.float32(2 * np.pi * 2.0**-32)
+    assert np.abs(angle).max() <= np.float32(np.pi)
+    for function in (np.cos, np.sin):
+        assert np.abs(function(angle.astype(np.float64)) - function(2 * np.pi * exact)).max() < 4e-7

@@ -38,21 +38,40 @@ __device__ __forceinline__ Words philox(u64 seed, u32 row, int step, u32 purpose
 
 __device__ __forceinline__ double unit(u32 word) { return (double(word) + 0.5) * 2.3283064365386963e-10; }
 
-// float(unit(word)) without doubles, which a device converts slowly: the word's high 24 bits and its low 8 bits with the
-// half are exact, and their sum is rounded once. The low bits become a number in the mantissa of 2^23.
-__device__ __forceinline__ float short_unit(u32 word) {
-    float low = __uint_as_float(0x4B000000u | (word & 255u)) - 8388607.5f;
-    return fmaf(float(word >> 8), 5.9604644775390625e-8f, low * 2.3283064365386963e-10f);
+// What the hardware computes in one operation, to some 22 bits. Tests on the host bring functions of their own.
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ float quick_log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
+__device__ __forceinline__ float quick_root(float x) {
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float quick_sine(float x) {
+    float y;
+    asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float quick_cosine(float x) {
+    float y;
+    asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
 
-// A pair of normal numbers from a pair of words.
+// A pair of normal numbers from a pair of words. In float32 they are noise to some 1e-6: the logarithm may come out
+// above 0 where it is nearest to it, so its sign is dropped; as a signed number, a word is an angle in half turns.
 __device__ __forceinline__ void box_muller(u32 a, u32 b, real &x, real &y) {
     if constexpr (sizeof(real) == 8) {
         double radius = sqrt(-2.0 * log(unit(a))), angle = 6.283185307179586 * unit(b);
         x = radius * cos(angle), y = radius * sin(angle);
     } else {
-        float radius = sqrtf(-2.0f * logf(short_unit(a))), s, c;
-        sincospif(2.0f * short_unit(b), &s, &c);
-        x = radius * c, y = radius * s;
+        float share = fmaf(float(a), 2.3283064365386963e-10f, 1.1641532182693481e-10f);
+        float radius = quick_root(1.3862943611198906f * fabsf(quick_log2(share)));
+        float angle = float(int(b)) * 1.4629180792671596e-9f;
+        x = radius * quick_cosine(angle), y = radius * quick_sine(angle);
     }
 }

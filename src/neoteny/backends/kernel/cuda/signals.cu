@@ -200,8 +200,8 @@ __device__ __forceinline__ real loss_and_check(const Run &run, float target, boo
     return result[1];
 }
 
-// Adds noise to one matrix; output j, input i of it draws in row j, column i. The four weights of a draw are asked for
-// before it is computed, so that memory answers meanwhile.
+// Adds noise to one matrix; output j, input i of it draws in row j, column i. A thread takes four rows of a chunk: the
+// weights are asked for before their noise is computed, so that memory answers meanwhile.
 template <int L> __device__ __forceinline__ void perturb_matrix(const Run &run) {
     using M = Matrix<L>;
     real *weights = matrix<L>(run);
@@ -209,18 +209,28 @@ template <int L> __device__ __forceinline__ void perturb_matrix(const Run &run) 
     const int blocks = (own_rows<L>(run) + 3) / 4;
     const real noise_std = LAZY ? run.noise_std / run.scale[L] : run.noise_std;
 #pragma unroll 1
-    for (int e = run.thread; e < blocks * M::COLUMNS; e += THREADS) {
-        int column = e % M::COLUMNS, i = first + e / M::COLUMNS * 4;
+    for (int e = run.thread; e < blocks * M::CHUNKS; e += THREADS) {
+        int column = e % M::CHUNKS * VECTOR, i = first + e / M::CHUNKS * 4;
         if (column >= columns) continue;
-        real *to = weights + i * M::PITCH + column, before[4], noise[4];
+        Chunk *to[4], w[4];
 #pragma unroll
-        for (int k = 0; k < 4; k++) before[k] = i + k < end ? to[k * M::PITCH] : real(0);
-        Words words = philox(run.seed, u32(first_unit<L>(run) + column), run.now, PURPOSE_NOISE[L], u32(i) / 4);
-        box_muller(words.w[0], words.w[1], noise[0], noise[1]);
-        box_muller(words.w[2], words.w[3], noise[2], noise[3]);
+        for (int k = 0; k < 4; k++) {
+            to[k] = reinterpret_cast<Chunk *>(weights + min(i + k, end - 1) * M::PITCH + column);
+            w[k] = *to[k];
+        }
+#pragma unroll
+        for (int v = 0; v < VECTOR; v++) {
+            Words words = philox(run.seed, u32(first_unit<L>(run) + column + v), run.now, PURPOSE_NOISE[L], u32(i) / 4);
+            real noise[4];
+            box_muller(words.w[0], words.w[1], noise[0], noise[1]);
+            box_muller(words.w[2], words.w[3], noise[2], noise[3]);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (column + v < columns) w[k].v[v] += noise[k] * noise_std;
+        }
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            if (i + k < end) to[k * M::PITCH] = before[k] + noise[k] * noise_std;
+            if (i + k < end) *to[k] = w[k];
     }
 }
 

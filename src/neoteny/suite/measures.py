@@ -276,9 +276,10 @@ def _repeats(examples: Tensor) -> Tensor:
     bits = examples.flatten(2).to(torch.float64).view(torch.int64)
     factors = torch.arange(1, bits.shape[-1] + 1, device=bits.device) * _SPREAD | 1
     keys, order = torch.sort((bits * factors).sum(-1), stable=True)  # equal examples have equal keys
-    sorted_bits = bits.gather(1, order.unsqueeze(-1).expand(bits.shape))
     fresh = torch.ones_like(keys, dtype=torch.bool)
-    fresh[:, 1:] = (keys[:, 1:] != keys[:, :-1]) | (sorted_bits[:, 1:] != sorted_bits[:, :-1]).any(-1)
+    fresh[:, 1:] = keys[:, 1:] != keys[:, :-1]
+    run, place = (~fresh).nonzero(as_tuple=True)  # few: only these are looked at closely
+    fresh[run, place] = (bits[run, order[run, place]] != bits[run, order[run, place - 1]]).any(-1)
     group = fresh.cumsum(1) - 1
     counts = torch.zeros_like(keys).scatter_add(1, group, torch.ones_like(keys))
     return torch.zeros_like(keys).scatter(1, order, torch.where(fresh, counts.gather(1, group), 0)).float()

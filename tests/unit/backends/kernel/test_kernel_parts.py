@@ -212,7 +212,7 @@ def test_noise_leaves_the_update_to_rows_with_inputs_where_weights_are_not_kept(
 
 
 def test_words_become_shares_of_which_a_logarithm_exists_and_angles() -> None:
-    """The arithmetic of `box_muller` in numbers.cu for float32: the share is never 0, and angles are those of doubles."""
+    """The arithmetic of `box_muller` in numbers.cu for float32: a share is never 0, and angles are those of doubles."""
     words = np.concatenate(
         [
             np.arange(2**16),

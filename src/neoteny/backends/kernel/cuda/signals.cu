@@ -200,24 +200,31 @@ __device__ __forceinline__ real loss_and_check(const Run &run, float target, boo
     return result[1];
 }
 
-// Adds noise to one matrix; output j, input i of it draws in row j, column i. A thread takes four rows of a chunk: the
-// weights are asked for before their noise is computed, so that memory answers meanwhile.
+// Adds noise to one matrix; output j, input i of it draws in row j, column i. A thread takes four rows of a chunk at a
+// time, and asks for the weights of the next before it computes the noise of these, so that memory answers meanwhile.
 template <int L> __device__ __forceinline__ void perturb_matrix(const Run &run) {
     using M = Matrix<L>;
     real *weights = matrix<L>(run);
     const int columns = own_units<L>(run), first = first_row<L>(run), end = first + own_rows<L>(run);
-    const int blocks = (own_rows<L>(run) + 3) / 4;
+    const int count = (own_rows<L>(run) + 3) / 4 * M::CHUNKS;
     const real noise_std = LAZY ? run.noise_std / run.scale[L] : run.noise_std;
-#pragma unroll 1
-    for (int e = run.thread; e < blocks * M::CHUNKS; e += THREADS) {
-        int column = e % M::CHUNKS * VECTOR, i = first + e / M::CHUNKS * 4;
-        if (column >= columns) continue;
-        Chunk *to[4], w[4];
+    auto place = [&](int e, int k) {
+        int row = min(first + e / M::CHUNKS * 4 + k, end - 1);
+        return reinterpret_cast<Chunk *>(weights + row * M::PITCH + e % M::CHUNKS * VECTOR);
+    };
+    Chunk next[4];
+    if (run.thread < count)
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            to[k] = reinterpret_cast<Chunk *>(weights + min(i + k, end - 1) * M::PITCH + column);
-            w[k] = *to[k];
-        }
+        for (int k = 0; k < 4; k++) next[k] = *place(run.thread, k);
+#pragma unroll 1
+    for (int e = run.thread; e < count; e += THREADS) {
+        const int i = first + e / M::CHUNKS * 4, column = e % M::CHUNKS * VECTOR;
+        Chunk w[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) w[k] = next[k];
+        if (e + THREADS < count)
+#pragma unroll
+            for (int k = 0; k < 4; k++) next[k] = *place(e + THREADS, k);
 #pragma unroll
         for (int v = 0; v < VECTOR; v++) {
             Words words = philox(run.seed, u32(first_unit<L>(run) + column + v), run.now, PURPOSE_NOISE[L], u32(i) / 4);
@@ -230,7 +237,7 @@ template <int L> __device__ __forceinline__ void perturb_matrix(const Run &run) 
         }
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            if (i + k < end) *to[k] = w[k];
+            if (i + k < end) *place(e, k) = w[k];
     }
 }
 

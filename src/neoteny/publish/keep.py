@@ -25,7 +25,7 @@ from neoteny.suite.store.results import Results
 
 LARGEST_WHOLE = 2_000_000
 """Bytes; a folder above this is kept as its summary alone."""
-LARGEST_EVIDENCE = 7_000_000
+LARGEST_EVIDENCE = 9_000_000
 """Bytes of all that is kept."""
 TABLES = {"parts": "parts", "unfinished": "progress"}
 """Where a folder has its tables, and for each of them what is known of its runs."""

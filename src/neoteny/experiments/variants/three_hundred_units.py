@@ -23,7 +23,7 @@ from neoteny.report.statistics import best_setting
 from neoteny.report.trends import best_by_others
 from neoteny.suite.sweep import Assumption, Sweep
 
-WIDTH, TASKS, RUNS = 300, 300, 4
+WIDTH, TASKS, RUNS = 300, 200, 3
 STEP_SIZE = 0.003
 STRENGTHS = (1e-4, 1e-3)
 """Of L2: the paper's best, and the best with 100 units per layer."""

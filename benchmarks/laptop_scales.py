@@ -1,5 +1,8 @@
 """How long every experiment of the paper takes at laptop scale, and how many of its claims that decides.
 
+A claim counts as one that the scale can judge unless it is about the paper's own numbers, or compares settings that do
+not run there.
+
     python benchmarks/laptop_scales.py [--jobs 2] [--only scr-cbp,mnist-methods] [--out results/laptop]
 
 Each is trained by `neoteny run` in processes of its own, compiling included, and judged as `neoteny claims` does.
@@ -18,7 +21,7 @@ from pathlib import Path
 
 from neoteny.cli.analysis import Part, analyse
 from neoteny.experiments import NAMES
-from neoteny.report.verdict import Outcome
+from neoteny.report.verdict import Coverage, Outcome
 from neoteny.suite.store.results import Results
 from neoteny.text import render
 
@@ -35,10 +38,11 @@ def train(name: str, out: Path, jobs: int) -> float:
     return (time.monotonic() - begun) / 60
 
 
-def judge(out: Path) -> Counter[Outcome]:
-    """How many claims hold, do not, or stay undecided."""
+def judge(out: Path) -> tuple[Counter[Outcome], int]:
+    """How many claims that can be judged hold, do not, or stay undecided; and how many claims there are."""
     analysis, _, _ = analyse(Results.open(out), Part(None, False, False, None))
-    return Counter(verdict.outcome for _, verdict in analysis.claims)
+    verdicts = [verdict for _, verdict in analysis.claims]
+    return Counter(each.outcome for each in verdicts if each.coverage is not Coverage.NOTHING), len(verdicts)
 
 
 def main() -> None:
@@ -51,11 +55,12 @@ def main() -> None:
     rows = []
     for name in options.only.split(","):
         minutes = train(name, options.out / name, options.jobs)
-        counts = judge(options.out / name)
+        counts, claims = judge(options.out / name)
         decided = counts[Outcome.HOLDS] + counts[Outcome.FAILS]
-        rows.append((name, f"{minutes:.1f}", f"{decided} / {counts.total()}", *(str(counts[each]) for each in Outcome)))
+        outcomes = (str(counts[each]) for each in Outcome)
+        rows.append((name, f"{minutes:.1f}", f"{decided} / {counts.total()}", str(claims), *outcomes))
         print(" | ".join(rows[-1]), flush=True)
-    print("\n" + render(["experiment", "minutes", "decided", *(str(each) for each in Outcome)], rows))
+    print("\n" + render(["experiment", "minutes", "decided", "claims", *(str(each) for each in Outcome)], rows))
 
 
 if __name__ == "__main__":

@@ -104,14 +104,14 @@ ENTRIES = (
         bin_tasks=REGRESSION_BIN,
     ),
     Entry(
-        "scr-cbp-tanh",
+        "scr-cbp-more",
         "scr-cbp",
         ("scr-cbp",),
-        "the paper's: 3 million examples, 100 runs, 400 with tanh",
-        f"{REGRESSION} with continual backpropagation: 300 more runs with tanh",
+        "the paper's: 3 million examples, 400 runs",
+        f"{REGRESSION} with continual backpropagation: 400 runs",
         (
-            Picture("scr-cbp-tanh-sgd", ("SGD, step size 0.01",)),
-            Picture("scr-cbp-tanh-adam", ("Adam, step size 0.01",)),
+            Picture("scr-cbp-more-sgd", ("SGD, step size 0.01",)),
+            Picture("scr-cbp-more-adam", ("Adam, step size 0.01",)),
         ),
         decides=("scr-cbp",),
         methods=("CBP", "Linear"),
@@ -121,7 +121,7 @@ ENTRIES = (
         "scr-cbp-paper",
         "scr-cbp",
         ("scr-cbp",),
-        "the paper's: 3 million examples, 100 runs",
+        "the paper's: 3 million examples, 100 runs, 400 of CBP with tanh",
         f"{REGRESSION} with continual backpropagation, at the paper's scale",
         (Picture("scr-cbp-sgd", ("SGD, step size 0.01",)), Picture("scr-cbp-adam", ("Adam, step size 0.01",))),
         decides=("scr-cbp",),
@@ -303,10 +303,10 @@ ENTRIES = (
 # 800 tasks are 5.7 hours; 147 us for the convolutional network; 0.4 to 0.8 million updates of shrink and perturb a
 # second and core in regression; 1,200 to 1,600 steps of PPO.
 NEEDS = {
-    "scr-activations": "`neoteny run scr-activations --scale paper`: 4,200 runs, 20 minutes on two cores.",
-    "scr-cbp": "`neoteny run scr-cbp --scale paper`: 13,020 runs and 70 more of each best setting. Shrink and "
+    "scr-activations": "`neoteny run scr-activations --scale paper`: 4,200 runs, 4 minutes on two cores.",
+    "scr-cbp": "`neoteny run scr-cbp --scale paper`: 13,020 runs and 70 or 370 more of each best setting. Shrink and "
     "perturb alone, 8,640 of these runs, takes 9 to 18 hours of one core, or five minutes of an H200.",
-    "scr-utilities": "`neoteny run scr-utilities --scale paper`: 3,100 runs, about an hour on two cores.",
+    "scr-utilities": "`neoteny run scr-utilities --scale paper`: 3,100 runs, 6 minutes on two cores.",
     "mnist-step-size": "`neoteny run mnist-step-size --scale paper`: 90 runs of 48 million updates with 2,000 units "
     "per layer, about 17 hours on one H200.",
     "mnist-width": "`neoteny run mnist-width --scale paper`: 30 runs each with 100, 1,000 and 10,000 units per layer; "

@@ -103,5 +103,5 @@ def test_published_verdicts_are_those_of_the_means(name: str) -> None:
 
 def test_the_command_of_an_entry_names_its_methods() -> None:
     (entry,) = [one for one in ENTRIES if one.methods]
-    expected = 'neoteny run scr-cbp --scale paper --methods "CBP,Linear" --out results/scr-cbp-tanh'
+    expected = 'neoteny run scr-cbp --scale paper --methods "CBP,Linear" --out results/scr-cbp-more'
     assert write_command(entry, "paper") == expected

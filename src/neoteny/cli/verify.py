@@ -36,8 +36,10 @@ def command_verify(
     parts = sample_parts(results, runs, seed)
     job = Job(results, open_problems(sweep, data), choose_device(device, sweep), "", 0.0)
     say(_say_commits([part for part, _ in parts]))
-    found = []
+    found: list[Found] = []
     for one in verify(job, sweep, parts, tasks, tolerance):
+        if one.why and (not found or one.why != found[-1].why):
+            say(f"not where it was made: {one.why}")
         say(_describe(one, tolerance))
         found.append(one)
     wrong = [one for one in found if not one.same]
@@ -57,7 +59,7 @@ def _conclude(found: list[Found], wrong: list[Found]) -> str:
 
 
 def _describe(one: Found, tolerance: float) -> str:
-    how = "bit for bit" if one.exact else f"within {tolerance:g} of the largest value ({one.why})"
+    how = "bit for bit" if one.exact else f"within {tolerance:g} of the largest value"
     lines = [
         f"[{one.outcome}] {one.name}: {one.runs} runs, {one.compared} numbers, {how}",
         f"    initial weights: {one.initial}",
@@ -74,4 +76,6 @@ def _say_commits(parts: list[dict[str, object]]) -> str:
 def _say_commit(part: dict[str, object]) -> str:
     if "commit" not in part:
         return "a commit that is not recorded"
-    return f"commit {str(part['commit'])[:12]}{'' if part.get('clean') else ' with changes'}"
+    clean = part.get("clean")
+    state = ", as it was told" if clean is None else "" if clean else " with changes"
+    return f"commit {str(part['commit'])[:12]}{state}"

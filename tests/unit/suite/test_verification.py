@@ -13,6 +13,7 @@ from torch import nn
 
 from neoteny.cli import parser as cli
 from neoteny.cli import run as launch
+from neoteny.suite import provenance
 from neoteny.suite.provenance import digest_weights, read_commit
 from neoteny.suite.store.documents import read_document, sha256, write_document
 from neoteny.suite.store.results import Results
@@ -72,6 +73,16 @@ def test_one_bit_in_a_table_is_found(folder: Path, capsys: pytest.CaptureFixture
     assert "weight_magnitude: 1 of 6 differ" in capsys.readouterr().out
 
 
+def test_a_commit_that_was_told_is_said_to_be(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def tell(part: dict) -> None:
+        part.update(commit="0123456789abcdef")
+        part.pop("clean", None)
+
+    change_part(folder, tell)
+    assert verify(folder, "--tasks", "0") == 0
+    assert "made by commit 0123456789ab, as it was told\n" in capsys.readouterr().out
+
+
 def test_other_initial_weights_are_found(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_part(folder, lambda part: part["runs"][1].update(initial="0" * 16))
     assert verify(folder, "--tasks", "0") == 1
@@ -92,7 +103,8 @@ def test_another_machine_is_compared_to_a_tolerance_and_an_old_part_has_no_diges
     assert verify(folder) == 0
     printed = capsys.readouterr().out
     assert "made by a commit that is not recorded" in printed
-    assert "within 0.02 of the largest value (machine another, here " in printed
+    assert printed.count("not where it was made: machine another, here ") == 1
+    assert "within 0.02 of the largest value\n" in printed
     assert "initial weights: not recorded" in printed
     assert verify(folder, "--tolerance", "1e-9") == 1
 
@@ -154,3 +166,12 @@ def test_a_commit_is_read_from_a_checkout_and_nothing_elsewhere(tmp_path: Path) 
     assert found["clean"] is True
     (tmp_path / "file").write_text("two")
     assert read_commit(tmp_path) == {**found, "clean": False}
+
+
+def test_a_copy_without_its_history_is_told_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = provenance.commit.__wrapped__
+    monkeypatch.setattr("neoteny.__file__", str(tmp_path / "src" / "neoteny" / "__init__.py"))
+    monkeypatch.delenv("NEOTENY_COMMIT", raising=False)
+    assert told() == {}
+    monkeypatch.setenv("NEOTENY_COMMIT", "0123abcd")
+    assert told() == {"commit": "0123abcd"}

@@ -194,6 +194,17 @@ ENTRIES = (
         "Permuted MNIST with 100 units per layer: how often the task changes",
     ),
     Entry(
+        "three-hundred-units",
+        "three-hundred-units",
+        (),
+        "200 tasks, 300 units per layer, 6 runs",
+        "Permuted MNIST with 300 units per layer",
+        (
+            Picture("three-hundred-units-accuracy", ("Online accuracy",)),
+            Picture("three-hundred-units-networks", (CORRELATES,)),
+        ),
+    ),
+    Entry(
         "cbp-variants",
         "cbp-variants",
         (),

@@ -1,7 +1,7 @@
 """Eight hundred tasks of online permuted MNIST, backpropagation against continual backpropagation
 
-The paper's longest supervised run, 48 million examples one at a time, with networks of three layers of 100 units: a
-quarter of an hour on one core each. `docs/results.md` shows what came out.
+The paper's longest supervised run, 48 million examples one at a time, with networks of three layers of 100 units:
+three to six minutes on one core each. `docs/results.md` shows what came out.
 
     neoteny run eight-hundred-tasks --scale paper
 """

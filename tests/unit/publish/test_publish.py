@@ -22,6 +22,7 @@ from neoteny.publish.pictures import choose_pictures
 from neoteny.publish.summary import Judged, Summary, _record, read_summary
 from neoteny.report.claim import above, all_of, below
 from neoteny.report.statistics import estimate
+from neoteny.suite.store.documents import write_document
 from neoteny.suite.store.results import Results
 
 for package in ("matplotlib", "PIL", "pyarrow", "scipy"):
@@ -49,7 +50,7 @@ def root(tmp_path: Path) -> Path:
     (results / "summary.json").unlink()
     plan = json.loads((results / "plan.json").read_text())
     changed = {"command": "neoteny run /tmp/elsewhere.py --out /tmp/x", "folder": "/home/somebody"}
-    (results / "plan.json").write_text(json.dumps({**plan, **changed}))
+    write_document(results / "plan.json", {**plan, **changed})
     (results / "experiment.py").write_text("raise RuntimeError('the file as it was when the runs began')\n")
     for name in ("progress/0.json", "locks/0.lock", "checkpoints/0/state.pt", "report.html", ".create.lock"):
         (results / name).parent.mkdir(parents=True, exist_ok=True)
@@ -216,9 +217,9 @@ def test_of_a_large_folder_the_summary_says_the_same(root: Path) -> None:
 
 def test_a_path_of_this_machine_is_not_published(root: Path) -> None:
     entry = next(entry for entry in ENTRIES if entry.name == SMALL)
-    path = root / "results" / SMALL / "experiment.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data": "/home/somebody/mnist"}))
-    with pytest.raises(ValueError, match=r"experiment\.json of .* names a path .*'/home/somebody/mnist'"):
+    path = next((root / "results" / SMALL / "parts").glob("*.json"))
+    write_document(path, {**json.loads(path.read_text()), "machine": "/home/somebody"})
+    with pytest.raises(ValueError, match=rf"{path.name} of .* names a path .*'/home/somebody'"):
         keep(root, [entry])
     assert not list((root / "evidence").iterdir())
 

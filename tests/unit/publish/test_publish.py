@@ -22,7 +22,7 @@ from neoteny.publish.pictures import choose_pictures
 from neoteny.publish.summary import Judged, Summary, _record, read_summary
 from neoteny.report.claim import above, all_of, below
 from neoteny.report.statistics import estimate
-from neoteny.suite.store.documents import write_document
+from neoteny.suite.store.documents import add_trailer, write_document
 from neoteny.suite.store.results import Results
 
 for package in ("matplotlib", "PIL", "pyarrow", "scipy"):
@@ -349,7 +349,9 @@ def test_views_of_a_folder_stand_beside_each_other_and_unfinished_runs_are_kept(
     results = root / "results" / SMALL
     (results / "unfinished").mkdir()
     (described,) = [path for path in (results / "parts").glob("*.json") if '"CBP' in path.read_text()]
-    described.with_suffix(".parquet").rename(results / "unfinished" / f"{described.stem}.parquet")
+    table = described.with_suffix(".parquet")
+    (results / "unfinished" / table.name).write_bytes(add_trailer(table.stem, table.read_bytes()))
+    table.unlink()
     described.rename(results / "progress" / described.name)
     (finished,) = [entry for entry in ENTRIES if entry.name == SMALL]
     so_far = dataclasses.replace(finished, name=f"{SMALL}-so-far", so_far=True)

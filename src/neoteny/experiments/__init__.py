@@ -49,8 +49,8 @@ NAMES = (
 )
 """The paper's experiments: the folder (scr: regression), then the module."""
 VARIANTS = (
-    *("hundred-units", "hundred-units-change", "three-hundred-units", "two-thousand-units", "eight-hundred-tasks"),
-    *("cbp-variants", "scr-variants", "imagenet-stand-in"),
+    *("hundred-units", "hundred-units-change", "three-hundred-units", "thousand-units", "two-thousand-units"),
+    *("eight-hundred-tasks", "cbp-variants", "scr-variants", "imagenet-stand-in"),
 )
 """Experiments of our own: the paper's with other sizes or settings."""
 FIELD = (

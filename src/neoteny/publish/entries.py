@@ -205,6 +205,17 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "thousand-units",
+        "thousand-units",
+        (),
+        "100 tasks, 1,000 units per layer, 3 runs",
+        "Permuted MNIST with 1,000 units per layer",
+        (
+            Picture("thousand-units-accuracy", ("Online accuracy",)),
+            Picture("thousand-units-networks", (CORRELATES,)),
+        ),
+    ),
+    Entry(
         "cbp-variants",
         "cbp-variants",
         (),

@@ -10,7 +10,7 @@ continual backpropagation, and four of L2, so that no strength between or beyond
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -23,7 +23,7 @@ from neoteny.report.chart import Chart
 from neoteny.report.claim import Claims, Verdict
 from neoteny.report.statistics import best_setting
 from neoteny.report.trends import best_by_others
-from neoteny.suite.sweep import Assumption, Sweep
+from neoteny.suite.sweep import Assumption, Setting, Sweep
 
 WIDTH, TASKS, RUNS = 300, 200, 6
 STEP_SIZE = 0.003
@@ -70,11 +70,16 @@ def compare_methods(frame: pd.DataFrame, choose: Choose = best_by_others) -> pd.
 
 def figure(frame: pd.DataFrame) -> list[Chart]:
     """Online accuracy over tasks, and what changes in the networks, each method at its best setting."""
+    return draw(frame, sweep("paper").settings)
+
+
+def draw(frame: pd.DataFrame, order: Sequence[Setting]) -> list[Chart]:
+    """The charts of `figure`, with the methods in the order of these settings."""
 
     def name(row: pd.Series) -> str:
         return str(row["method"])
 
-    order, best = sweep("paper").settings, compare_methods(frame, best_setting)
+    best = compare_methods(frame, best_setting)
     return [
         draw_over_tasks(best, "accuracy", name, order, title="Online accuracy"),
         *draw_correlates(best, name, order, group="What changes in the networks"),

@@ -52,7 +52,7 @@ def sweep(scale: str) -> Sweep:
             *(make_setting(scale, "BP", step_size) for step_size in shown),
             *(make_setting(scale, "Linear", step_size) for step_size in baselines),
         ),
-        runs=pick(scale, smoke=2, laptop=5, paper=30),
+        runs=pick(scale, smoke=2, laptop=10, paper=30),
         stack_size=settings.stack_size(scale),
         chosen=(*settings.choose(scale), settings.choose_for_baseline(baselines), *not_drawn),
     )

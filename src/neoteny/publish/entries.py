@@ -292,7 +292,7 @@ ENTRIES = (
         "imagenet-methods-laptop",
         "imagenet-methods",
         ("imagenet-methods",),
-        "laptop: 100 tasks of 100 updates, 5 runs",
+        "laptop: 100 tasks of 100 updates, 9 runs",
         "Continual ImageNet at laptop scale",
         (Picture("imagenet-methods-laptop", ("Continual ImageNet",)),),
     ),

@@ -64,7 +64,7 @@ def sweep(scale: str) -> Sweep:
     return Sweep(
         problem=settings.make_problem(scale, paper_tasks=5000),
         settings=(*(make_setting(scale, "BP", step_size) for step_size in step_sizes), *others),
-        runs=pick(scale, smoke=2, laptop=5, paper=30),
+        runs=pick(scale, smoke=2, laptop=9, paper=30),
         stack_size=settings.stack_size(scale),
         chosen=choose(scale, step_sizes, SMALL),
     )

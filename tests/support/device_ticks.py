@@ -103,16 +103,21 @@ class Pair:
     """
 
     def __init__(
-        self, net: str, optimizer: str, method: neoteny.ContinualBackprop, channels_last: bool = False
+        self,
+        net: str,
+        optimizer: str,
+        method: neoteny.ContinualBackprop,
+        channels_last: bool = False,
+        device: str = "cuda",
     ) -> None:
-        build, self.shape = NETS[net]
+        (build, self.shape), self.device = NETS[net], device
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.models, self.optimizers, self.attached = [], [], []
         for _ in range(2):
             torch.manual_seed(1)
-            model = build().cuda().to(memory_format=self.format)  # pyright: ignore[reportCallIssue]
+            model = build().to(device).to(memory_format=self.format)  # pyright: ignore[reportCallIssue]
             made = OPTIMIZERS[optimizer](model.parameters())
-            example = torch.zeros(self.shape, device="cuda")
+            example = torch.zeros(self.shape, device=device)
             self.models.append(model)
             self.optimizers.append(made)
             self.attached.append(neoteny.attach(model, made, method, example=example, seed=7))
@@ -123,12 +128,12 @@ class Pair:
 
     def train(self, autocast: bool = False) -> None:
         """One update of both, with the same inputs and, before the tick, the same weights."""
-        inputs = torch.randn(self.shape, device="cuda")
+        inputs = torch.randn(self.shape, device=self.device)
         if inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=self.format)
         for model, optimizer in zip(self.models, self.optimizers, strict=True):
             optimizer.zero_grad()
-            with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            with torch.autocast(self.device, torch.bfloat16, enabled=autocast):
                 loss = model(inputs).float().square().mean()
             loss.backward()
             optimizer.step()

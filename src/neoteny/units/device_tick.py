@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from neoteny.units.device.tick import FusedMeasure
 
 
+SERVED = {"cuda"}
+"""Types of devices on which the kernels run; a test that interprets them adds the CPU."""
 NOT_READY = (
     "A tick is being captured in a CUDA graph before its tables were made, or after the model, its optimizer's state "
     "or the shapes of its inputs have changed. Make three whole updates of the same shapes, plastic.step() included, "
@@ -111,7 +113,7 @@ def fused_tick(view: View, state: dict[str, Any], settings: Settings) -> Fused |
         found = None
     if isinstance(found, Fused):
         found.measuring.is_fresh = False  # also where this tick is not measured there
-    if isinstance(found, str) or view.seeds.device.type != "cuda" or view.runs or not view.groups:
+    if isinstance(found, str) or view.seeds.device.type not in SERVED or view.runs or not view.groups:
         return None
     if found is not None and found.measuring.holds():
         return found
@@ -135,7 +137,7 @@ def fused_reset(view: View, state: dict[str, Any]) -> FusedReset | None:
 
 def why_not_fused(view: View) -> str:
     """Why ticks take the general path on a CUDA device, or ""."""
-    if view.seeds.device.type == "cuda" and view.groups and (view.ranks is not None or view.totals is not None):
+    if view.seeds.device.type in SERVED and view.groups and (view.ranks is not None or view.totals is not None):
         return "sums are kept instead of inputs" if view.ranks is None else "sums are added over all ranks"
     found = [made for _, made in view.fused.values()]
     return next((made if isinstance(made, str) else made.why for made in found), "")

@@ -22,7 +22,7 @@ from neoteny.methods.device_adam import DeviceAdam
 from neoteny.units import device_tick
 from neoteny.units.device import measure_kernels, reset_kernels, tick
 from neoteny.units.utilities import GRADIENT, UTILITIES
-from support.device_ticks import OPTIMIZERS, Pair
+from support.device_ticks import NETS, OPTIMIZERS, Pair
 
 TICKS = 10
 BOUND = 1e-5
@@ -80,6 +80,31 @@ def compare(net: str, optimizer: str, **options: Any) -> bool:
     return good
 
 
+def compare_schedule(net: str) -> bool:
+    """Whether the schedule that is counted on the device, as in a CUDA graph, is the host's on the general path."""
+    build, shape = NETS[net]
+    replaced, weights = [], []
+    for on_device in (True, False):
+        device_tick.SERVED.clear()
+        device_tick.SERVED.update({"cpu"} if on_device else ())
+        torch.manual_seed(1)
+        model = build()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        method = neoteny.ContinualBackprop(0.05, maturity_threshold=3, decay_rate=0.9)
+        plastic = neoteny.attach(model, optimizer, method, example=torch.zeros(shape), seed=7, capturable=on_device)
+        for _ in range(TICKS):
+            optimizer.zero_grad()
+            model(torch.randn(shape)).square().mean().backward()
+            optimizer.step()
+            plastic.step()
+        replaced.append(plastic.replaced)
+        weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    worst = float((weights[0] - weights[1]).abs().max())
+    good = replaced[0] == replaced[1] and min(replaced[0].values()) > 0 and worst < BOUND
+    print(f"{net}, counted on the device: {replaced[0]}, worst {worst:.0e} {'ok' if good else 'FAILED'}")
+    return good
+
+
 def compare_adam() -> bool:
     """Whether the kernel's Adam is the library's, with elements that have counts of their own."""
     torch.manual_seed(0)
@@ -124,7 +149,7 @@ def main() -> int:
         names = [name for name, terms in UTILITIES.items() if not terms & GRADIENT]
         cases += [{"optimizer": "momentum", "utility": name} for name in names]
         cases += [{"optimizer": "adam", "compensate": False}, {"optimizer": "adam", "count": "layer"}]
-    failed = sum(not compare(net, **case) for case in cases)
+    failed = sum(not compare(net, **case) for case in cases) + (not compare_schedule(net))
     return 1 if failed else 0
 
 

@@ -1,6 +1,6 @@
 """The Triton kernels run by Triton's interpreter on the CPU: what they compute, not how fast.
 
-    python -m support.interpreted NET    (from tests/; NET as in `device_ticks`, or "adam")
+    python -m support.interpreted NET    (from tests/; NET as in `device_ticks`, or "adam" or "pool")
 
 Compares as the tests on a GPU do, with fresh memory full of nan, and prints a line per case. A process of its own,
 because Triton decides when it is imported whether it compiles or interprets.
@@ -15,8 +15,10 @@ from typing import Any
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+from torch.nn.functional import conv2d, max_pool2d
 
 import neoteny
+from neoteny.backends.graphs.relu_pool import ConvolutionReluPool
 from neoteny.layers.regions import Region
 from neoteny.methods.device_adam import DeviceAdam
 from neoteny.units import device_tick
@@ -135,14 +137,37 @@ def compare_adam() -> bool:
     return worst < BOUND
 
 
+def compare_pool() -> bool:
+    """Whether the pooled convolution of CUDA graphs, and its gradients, are torch's, in both layouts and odd sizes."""
+    worst = 0.0
+    for layout in (torch.contiguous_format, torch.channels_last):
+        for side in (9, 10):
+            torch.manual_seed(side)
+            shapes = ((3, 4, side, side), (6, 4, 3, 3), (6,))
+            first = [torch.randn(shape).requires_grad_() for shape in shapes]
+            second = [tensor.detach().clone().requires_grad_() for tensor in first]
+            x, weight, bias = first
+            pooled = ConvolutionReluPool.apply(
+                x.contiguous(memory_format=layout), weight, bias, ([1, 1], [1, 1], [1, 1], 1)
+            )
+            x, weight, bias = second
+            plain = max_pool2d(torch.relu(conv2d(x, weight, bias, 1, 1)), 2)
+            upper = torch.randn_like(plain)
+            torch.autograd.backward([pooled, plain], [upper, upper])  # pyright: ignore[reportArgumentType]
+            pairs = [(pooled, plain), *((mine.grad, other.grad) for mine, other in zip(first, second, strict=True))]
+            worst = max(worst, *(float((mine - other).detach().abs().max()) for mine, other in pairs))
+    print(f"pool: worst {worst:.0e} {'ok' if worst < BOUND else 'FAILED'}")
+    return worst < BOUND
+
+
 def main() -> int:
     """1 if a case failed."""
     torch.set_num_threads(1)
     net = sys.argv[1]
     serve_the_cpu()
     fill_fresh_memory()
-    if net == "adam":
-        return 0 if compare_adam() else 1
+    if net in OTHERS:
+        return 0 if OTHERS[net]() else 1
     cases: list[dict[str, Any]] = [{"optimizer": "sgd"}]
     if net == "mlp":
         cases = [{"optimizer": name} for name in OPTIMIZERS]
@@ -152,6 +177,8 @@ def main() -> int:
     failed = sum(not compare(net, **case) for case in cases) + (not compare_schedule(net))
     return 1 if failed else 0
 
+
+OTHERS = {"adam": compare_adam, "pool": compare_pool}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The Triton kernels of the fused tick and of Adam compute what the library does: interpreted, on any machine."""
+"""The Triton kernels (fused tick, Adam, pooling) compute what the library does: interpreted, on any machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 TESTS = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("net", [*NETS, "adam"])
+@pytest.mark.parametrize("net", [*NETS, "adam", "pool"])
 def test_interpreted_kernels_equal_the_library(net: str) -> None:
     path = os.pathsep.join([str(TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-W", "ignore", "-m", "support.interpreted", net]

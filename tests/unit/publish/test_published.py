@@ -16,7 +16,7 @@ from neoteny.cli import parser as cli
 from neoteny.experiments.published.numbers import Published
 from neoteny.publish.field import keep_field
 from neoteny.publish.keep import EvidenceError
-from neoteny.publish.published import FOLDER, WHY_NOT, read_published, write_published
+from neoteny.publish.published import FOLDER, TRIED, WHY_NOT, read_published, write_published
 from neoteny.report.statistics import estimate
 from neoteny.report.verdict import Outcome
 from neoteny.suite.store.results import Results
@@ -99,6 +99,7 @@ def test_results_are_kept_and_shown(tmp_path: Path) -> None:
 def test_reasons_are_given_for_problems_that_are_run() -> None:
     titles = {experiments.load(name).title.removeprefix("Published numbers of ") for name in experiments.PUBLISHED}
     assert set(WHY_NOT) <= titles
+    assert {problem for problem, *_ in TRIED} <= set(WHY_NOT)
 
 
 @pytest.mark.parametrize("path", sorted(TRIALS.glob("*_mnist.py")), ids=lambda path: path.stem)
@@ -122,6 +123,8 @@ def test_the_page_names_numbers_that_do_not_agree(tmp_path: Path) -> None:
     assert "| yes: +0.001, allowed 0.0031 |" in page
     title = "L2-init's random-label MNIST"
     assert f"| {title} | {WHY_NOT[title]} |" in page
+    for problem, *cells in TRIED:
+        assert (f"| {problem} | {' | '.join(cells)} |" in page) == (problem == title)
     path.write_text("{}")
     with pytest.raises(EvidenceError, match="does not hold published numbers"):
         read_published(tmp_path)

@@ -245,7 +245,10 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "--kernel", help="auto, or reference to train without the compiled backends (default: %(default)s)"
     )
     run.add_argument(
-        "--jobs", type=_count, metavar="N", help="processes (default: one per core on a CPU, one on a GPU)"
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help="processes (default: on a CPU one per core that it may use, on a GPU one)",
     )
     run.add_argument("--data", type=Path, metavar="DIR", help="where data is (default: $NEOTENY_DATA, then the cache)")
     run.add_argument(

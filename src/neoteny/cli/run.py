@@ -17,6 +17,7 @@ import torch
 from neoteny.cli.parser import RunOptions
 from neoteny.cli.prepare import Prepared, prepare
 from neoteny.experiments import GROUPS
+from neoteny.processors import processors
 from neoteny.report.analysis import save_analysis
 from neoteny.suite.identity import run_ids, setting_digest, setting_digests
 from neoteny.suite.processes import stop_with_parent
@@ -219,7 +220,7 @@ class Launch(Prepared):
     def _choose_jobs(self, name: str) -> int:
         stacks = self.shard.keep(self.sweep, self.wanted, remaining_stacks(self.sweep, self.results, self.wanted))
         jobs = self.options.jobs or self.options.workers
-        jobs = jobs or (1 if self.device.type == "cuda" else os.cpu_count() or 1)
+        jobs = jobs or (1 if self.device.type == "cuda" else processors())
         if self.sweep.selection is None:
             jobs = min(jobs, max(1, len(stacks)))
         who = f"{jobs} process{'es' if jobs > 1 else ''}" if name == "local" else self.options.on
@@ -315,7 +316,7 @@ def _gpus(options: RunOptions, device: torch.device) -> float:
 
 def _threads(jobs: int) -> int:
     """Threads for each of `jobs` processes."""
-    return max(1, (os.cpu_count() or 1) // jobs)
+    return max(1, processors() // jobs)
 
 
 def log(line: str) -> None:

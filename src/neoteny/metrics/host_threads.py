@@ -8,7 +8,6 @@ device was given since.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import torch
 from torch import Tensor
+
+from neoteny.processors import processors
 
 _SHARE = 16
 """What waits for a thread may hold this part of the device's memory."""
@@ -67,8 +68,3 @@ def _work_alone() -> None:
 def host_threads(device: torch.device) -> HostThreads:
     """The threads for a device, made at the first use."""
     return HostThreads(device)
-
-
-def processors() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

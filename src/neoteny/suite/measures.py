@@ -26,7 +26,8 @@ from torch.func import functional_call
 from neoteny import metrics
 from neoteny.layers.groups import UnitGroup
 from neoteny.metrics.gram import BATCHED_SIZE, Submit, effective_rank_by_gram, effective_rank_later
-from neoteny.metrics.host_threads import host_threads, processors
+from neoteny.metrics.host_threads import host_threads
+from neoteny.processors import processors
 from neoteny.stacking.forward import ChainForward, is_chain
 from neoteny.stacking.stack import Stack
 from neoteny.suite.plasticity_probe import LEARNING_MEASURES

@@ -46,8 +46,7 @@ def test_the_generator_is_as_it_was() -> None:
 def test_two_networks_of_one_process_without_turns_are_those_that_were_recorded() -> None:
     """What two threads once made of seeds 2 (Adam) and 0 (shrink and perturb) at 100 units, with the mean absolute
     weights that their results have for the first task: the draws of both, in this order, from the stream of seed 2."""
-    shapes = [(784, 2**0.5), (100, 2**0.5), (100, 2**0.5), (100, 1.0)]
-    sizes = [784 * 100, 100 * 100, 100 * 100, 100 * 10]
+    layers = [(784, 100, 2**0.5), (100, 100, 2**0.5), (100, 100, 2**0.5), (100, 10, 1.0)]
     generator = torch.Generator().manual_seed(2)
     # Torch's own initial weights of both, but for the biases of Adam's output layer, and less what was drawn before.
     torch.rand(99_700 + 21_210, generator=generator)
@@ -57,8 +56,8 @@ def test_two_networks_of_one_process_without_turns_are_those_that_were_recorded(
         if not owner:
             torch.rand(10, generator=generator)
             continue
-        (inputs, gain), size = ((each[len(weights[owner])]) for each in (shapes, sizes))
+        inputs, outputs, gain = layers[len(weights[owner])]
         bound = gain * (3 / inputs) ** 0.5
-        weights[owner].append(torch.empty(size).uniform_(-bound, bound, generator=generator))
+        weights[owner].append(torch.empty(inputs * outputs).uniform_(-bound, bound, generator=generator))
     means = {owner: torch.cat(drawn).abs().double().mean().item() for owner, drawn in weights.items()}
     assert means == pytest.approx({"Adam": 0.060222972731884, "S&P": 0.060133454438399125}, rel=1e-14)

@@ -37,7 +37,7 @@ from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Damaged, Stopped, StoreError
 from neoteny.suite.store.objects import is_remote
 from neoteny.suite.store.remote import RemoteResults
-from neoteny.suite.sweep import seeds_after
+from neoteny.suite.sweep import seeds_after, seeds_of
 from neoteny.suite.trackers.tracking import Tracking
 from neoteny.suite.worker import Worker
 from neoteny.text import printable
@@ -290,7 +290,7 @@ class Launch(Prepared):
             return []
         instead: set[str] = set()  # the runs of these methods with any backend: this command's replace them
         for setting in self.sweep.settings:
-            seeds = [*range(setting.runs or self.sweep.runs), *seeds_after(self.sweep, setting)]
+            seeds = [*seeds_of(self.sweep, setting), *seeds_after(self.sweep, setting)]
             for run in runs_of(self.sweep, [setting], self.kernel, seeds):
                 instead |= run_ids(run.configuration)
         return [run for run in before["runs"] if run not in instead]

@@ -146,6 +146,7 @@ ENTRIES = (
         "the paper's: 3 million examples; 30 runs",
         f"{REGRESSION}: continual backpropagation in variants",
         (Picture("scr-variants", ("Variants, and L2",)),),
+        bin_tasks=REGRESSION_BIN,
     ),
     Entry(
         "scr-utilities-paper",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from neoteny.suite.sweep import Setting, Sweep
+from neoteny.suite.sweep import Setting, Sweep, seeds_of
 from neoteny.text import nearest
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def choose(sweep: Sweep, frame: pd.DataFrame) -> list[Setting]:
     """
     assert sweep.selection is not None
     metric, sign = sweep.problem.performance, 1.0 if sweep.problem.higher_is_better else -1.0
-    limits = {setting.label: setting.runs or sweep.runs for setting in sweep.settings}
-    rows = frame[(frame["metric"] == metric) & frame["setting"].isin(limits)]
-    first = rows[rows["seed"] < rows["setting"].map(limits)]
+    seeds = {setting.label: seeds_of(sweep, setting) for setting in sweep.settings}
+    rows = frame[(frame["metric"] == metric) & frame["setting"].isin(seeds)]
+    ends = rows["setting"].map({label: each.stop for label, each in seeds.items()})
+    first = rows[(rows["seed"] >= sweep.first_seed) & (rows["seed"] < ends)]
     means = first.groupby("setting")["value"].agg(lambda values: values.mean(skipna=False))
     best: dict[tuple[object, ...], tuple[float, Setting]] = {}
     for setting in sweep.settings:

@@ -15,7 +15,7 @@ from neoteny.problems.problem import Problem
 from neoteny.suite.configuration import configure
 from neoteny.suite.identity import digest, digests_of_seeds
 from neoteny.suite.selection import choose
-from neoteny.suite.sweep import Setting, Sweep, seeds_after
+from neoteny.suite.sweep import Setting, Sweep, seeds_after, seeds_of
 
 if TYPE_CHECKING:
     from neoteny.suite.store.results import Results
@@ -86,12 +86,12 @@ class PlannedStack:
 
 
 def runs_of(sweep: Sweep, settings: Iterable[Setting], kernel: str, seeds: Iterable[int] | None = None) -> list[Run]:
-    """The runs of some settings: seeds 0, 1, ... as many as the setting or the sweep says, or the seeds given."""
+    """The runs of some settings, with the seeds that the sweep gives them or with those given."""
     found: dict[str, Run] = {}
     for setting in settings:
         problem = setting.problem or sweep.problem
         described = configure(sweep, setting, 0, kernel)
-        wanted = seeds if seeds is not None else range(setting.runs or sweep.runs)
+        wanted = seeds if seeds is not None else seeds_of(sweep, setting)
         for configuration, run_id in digests_of_seeds(described, wanted):
             if run_id in found:
                 raise ValueError(

@@ -225,7 +225,7 @@ class Sweep:
     Args:
         problem: the stream of tasks.
         settings: the curves.
-        runs: runs for each setting; run k has seed k, and the same stream in every setting.
+        runs: runs for each setting. Run k has seed `first_seed` + k, and the same stream in every setting.
         measures: what to measure at the start of tasks (of an agent: at their end), by name
             (`suite.measures.MEASURES`).
         measure_every: measure at every n-th task.
@@ -242,6 +242,7 @@ class Sweep:
         matmul: on a CUDA device, what the library and CUDA graphs multiply float32 numbers in: "tf32" (10 bits of
             mantissa) or "float32". None leaves both as torch has them: matrix products in float32, convolutions in
             TF32. See `suite.environment.check_matmul` for where it has no effect and is refused.
+        first_seed: the seed of the first run. With a larger one a sweep judges by runs that chose none of its settings.
     """
 
     problem: Problem
@@ -259,11 +260,13 @@ class Sweep:
     probe_optimizer: str = field(default="sgd", metadata=NEW_FIELD)
     probe_step_size: float = field(default=0.01, metadata=NEW_FIELD)
     matmul: str | None = field(default=None, metadata=NEW_FIELD)
+    first_seed: int = field(default=0, metadata=NEW_FIELD)
 
     def __post_init__(self) -> None:
         check_kind("Sweep", "problem", self.problem, Problem, "PermutedMNIST(tasks=10)")
         check_problem("Sweep", self.problem)
         check_whole(self, runs=1, measure_every=1, probe_examples=1, stack_size=1, points_per_task=1, probe_updates=1)
+        check_whole(self, first_seed=0)
         for name, kind, example in (
             ("settings", Setting, '(Setting("BP", net, (SGD(0.01),)),)'),
             ("measures", str, '("dead_units", "effective_rank")'),
@@ -283,9 +286,10 @@ class Sweep:
                     f"Setting {setting.label!r} has more_runs={setting.more_runs}, which only a selection gives: add "
                     "selection=Selection(...) to the sweep, or set `runs`."
                 )
-            if self.selection is not None and 0 < self.selection.first_seed < (setting.runs or self.runs):
+            behind = seeds_of(self, setting).stop
+            if self.selection is not None and 0 < self.selection.first_seed < behind:
                 raise ValueError(
-                    f"Setting {setting.label!r} chooses by the seeds below {setting.runs or self.runs}, and Selection "
+                    f"Setting {setting.label!r} chooses by the seeds below {behind}, and Selection "
                     f"has first_seed={self.selection.first_seed}; take a first_seed behind them, or fewer runs."
                 )
             _check_agent(setting, setting.problem or self.problem, self.measures)
@@ -302,11 +306,16 @@ class Sweep:
             raise ValueError(f"Sweep: matmul={self.matmul!r} has no effect on numbers of {self.dtype}; leave it out.")
 
 
+def seeds_of(sweep: Sweep, setting: Setting) -> range:
+    """The seeds of a setting's runs, without the further ones of a selection."""
+    return range(sweep.first_seed, sweep.first_seed + (setting.runs or sweep.runs))
+
+
 def seeds_after(sweep: Sweep, setting: Setting) -> range:
     """The further seeds of a setting that the selection chooses; none without a selection."""
     if sweep.selection is None:
         return range(0)
-    first = sweep.selection.first_seed or setting.runs or sweep.runs
+    first = sweep.selection.first_seed or seeds_of(sweep, setting).stop
     return range(first, first + (setting.more_runs or sweep.selection.more_runs))
 
 

@@ -11,8 +11,9 @@ import pytest
 from neoteny.cli import parser as cli
 from neoteny.methods import SGD, ContinualBackprop
 from neoteny.suite.selection import choose
+from neoteny.suite.stacks import runs_of
 from neoteny.suite.store.results import Results
-from neoteny.suite.sweep import Selection, Setting
+from neoteny.suite.sweep import Selection, Setting, seeds_after
 from support.small_sweeps import NET, make_sweep
 
 EXPERIMENT = """
@@ -90,3 +91,32 @@ def test_a_first_seed_by_which_settings_are_chosen_is_refused() -> None:
     assert make_sweep(setting, selection=Selection(1, first_seed=4)).selection == Selection(1, first_seed=4)
     with pytest.raises(ValueError, match=r"by the seeds below 4, and Selection has first_seed=3; .* or fewer runs"):
         make_sweep(setting, selection=Selection(1, first_seed=3))
+
+
+def test_seeds_count_from_the_first_seed_and_the_further_ones_are_behind_them() -> None:
+    one, two = (Setting(name, NET, (SGD(0.1),), runs=runs) for name, runs in (("one", None), ("two", 3)))
+    sweep = make_sweep(one, two, selection=Selection(more_runs=2), first_seed=40)
+    own = sweep.runs
+    assert [run.seed for run in runs_of(sweep, [one], "reference")] == list(range(40, 40 + own))
+    assert list(seeds_after(sweep, one)) == [40 + own, 41 + own]
+    assert [run.seed for run in runs_of(sweep, [two], "reference")] == [40, 41, 42]
+    assert list(seeds_after(sweep, two)) == [43, 44]
+
+
+def test_only_the_runs_of_the_first_stage_choose_wherever_their_seeds_begin() -> None:
+    settings = [Setting("BP", NET, (SGD(size),), {"step_size": size}) for size in (0.1, 0.2)]
+    sweep = make_sweep(*settings, selection=Selection(more_runs=3), first_seed=40)
+    errors = {40: (2.0, 1.0), 40 + sweep.runs: (-100.0, 1.0), 0: (-100.0, 1.0)}
+    frame = pd.DataFrame(
+        [
+            {"setting": setting.label, "seed": seed, "metric": "error", "value": value, "task": 0}
+            for seed, both in errors.items()
+            for setting, value in zip(settings, both, strict=True)
+        ]
+    )
+    assert choose(sweep, frame) == [settings[1]]
+
+
+def test_a_selections_first_seed_must_be_behind_the_sweeps() -> None:
+    with pytest.raises(ValueError, match=r"chooses by the seeds below 4\d, and Selection has first_seed=12"):
+        make_sweep(Setting("one", NET, (SGD(0.1),)), selection=Selection(more_runs=2, first_seed=12), first_seed=40)

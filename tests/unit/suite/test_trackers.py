@@ -117,17 +117,17 @@ def test_a_task_is_told_when_all_runs_have_finished_it() -> None:
             "value": [1.0, 2.0, 3.0, 3.0, 4.0, 100.0],
         }
     )
-    points, reached = tracking.find_points(rows, 2, {})
+    points, reached = tracking.find_points(rows, range(2), {})
     assert points == [Point("error", 0, 2.0), Point("error", 1, 3.0)]  # seed 2 is of a later stage
     assert reached == {"error": 1}
-    assert tracking.find_points(rows, 2, reached) == ([], reached)
-    ((first,), _) = tracking.find_points(rows, 3, {})
+    assert tracking.find_points(rows, range(2), reached) == ([], reached)
+    ((first,), _) = tracking.find_points(rows, range(3), {})
     assert first.mean == pytest.approx(104 / 3)
 
 
 def test_a_mean_over_a_diverged_run_is_not_a_number() -> None:
     rows = pd.DataFrame({"seed": [0, 1], "metric": ["error"] * 2, "task": [0, 0], "value": [1.0, math.nan]})
-    ((point,), _) = tracking.find_points(rows, 2, {})
+    ((point,), _) = tracking.find_points(rows, range(2), {})
     assert math.isnan(point.mean)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from neoteny.suite.store.errors import StoreError
 from neoteny.suite.store.files import read_json, write_atomically
+from neoteny.suite.sweep import Sweep, seeds_of
 from neoteny.suite.trackers.tracker import Point, TrackedSetting, TrackedSweep, Tracker
 from neoteny.text import nearest
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from neoteny.suite.store.results import Results
-    from neoteny.suite.sweep import Sweep
 
 FOLDER = "track"
 SECONDS = 10.0
@@ -81,6 +81,7 @@ class Tracking:
             setting.label: TrackedSetting(setting.label, setting.method, setting.details, setting.runs or sweep.runs)
             for setting in sweep.settings
         }
+        self._seeds = {setting.label: seeds_of(sweep, setting) for setting in sweep.settings}
         self._tasks = {setting.label: (setting.problem or sweep.problem).tasks for setting in sweep.settings}
         about = results.about
         tracked = TrackedSweep(
@@ -132,7 +133,7 @@ class Tracking:
             return
         for label, rows in frame[frame["setting"].isin(list(self._settings))].groupby("setting", sort=False):
             setting = self._settings[str(label)]
-            points, reached = find_points(rows, setting.runs, self._told.get(setting.label, {}))
+            points, reached = find_points(rows, self._seeds[setting.label], self._told.get(setting.label, {}))
             if points:
                 whole = max(reached.values()) >= self._tasks[setting.label] - 1
                 self._tracker.log(setting, [point for point in points if math.isfinite(point.mean)], whole)
@@ -153,21 +154,21 @@ class Tracking:
         write_atomically(self._path, lambda file: file.write(text.encode()), durable=False)
 
 
-def find_points(rows: pd.DataFrame, runs: int, told: Mapping[str, int]) -> tuple[Sequence[Point], dict[str, int]]:
+def find_points(rows: pd.DataFrame, seeds: range, told: Mapping[str, int]) -> tuple[Sequence[Point], dict[str, int]]:
     """The new points of a setting, sorted by task and metric, and the last task of each metric that was told then.
 
     Args:
         rows: its results so far.
-        runs: how many runs must have finished a task before its mean is told; those of later stages do not count.
+        seeds: of the runs that must have finished a task before its mean is told; those of later stages do not count.
         told: the last task of each metric that was told before.
     """
     points, reached = [], dict(told)
-    rows = rows[rows["seed"] < runs]
+    rows = rows[rows["seed"].isin(seeds)]
     for metric, of_metric in rows.groupby("metric", sort=True):
         name, values = str(metric), of_metric.groupby("task", sort=True)["value"]
         means = values.agg(lambda some: some.mean(skipna=False))
         for task, count, mean in zip(means.index.tolist(), values.size().tolist(), means.tolist(), strict=True):
-            if count < runs:
+            if count < len(seeds):
                 break
             if task > told.get(name, -1):
                 reached[name] = task

@@ -143,7 +143,7 @@ ENTRIES = (
         "scr-variants",
         "scr-variants",
         (),
-        "the paper's: 3 million examples; 30 runs",
+        "the paper's: 3 million examples, 100 runs",
         f"{REGRESSION}: continual backpropagation in variants",
         (Picture("scr-variants", ("Variants, and L2",)),),
         bin_tasks=REGRESSION_BIN,

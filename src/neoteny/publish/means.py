@@ -52,7 +52,7 @@ def average_bins(frame: pd.DataFrame, bin_tasks: int) -> pd.DataFrame:
 def write_means(folder: Path, table: pd.DataFrame) -> None:
     """Write a table of means into a folder, as small as it gets."""
     text = {name: "category" for name in table.columns if table[name].dtype == object or name in ("setting", "metric")}
-    small = table.astype({**text, "seed": "int16", "task": "int16", "value": "float32"})
+    small = table.astype({**text, "seed": "int32", "task": "int16", "value": "float32"})
     small.to_parquet(folder / MEANS, index=False, compression="zstd", compression_level=19)
 
 

@@ -146,7 +146,7 @@ ENTRIES = (
         "the paper's: 3 million examples, 100 runs",
         f"{REGRESSION}: continual backpropagation in variants",
         (Picture("scr-variants", ("Variants, and L2",)),),
-        bin_tasks=REGRESSION_BIN,
+        bin_tasks=50,
     ),
     Entry(
         "scr-utilities-paper",

@@ -55,6 +55,12 @@ def test_finished_runs_are_skipped_and_more_are_added(finished: Path, tmp_path: 
     assert frame[frame["seed"] < 3].reset_index(drop=True).equals(old)
 
 
+def test_results_are_opened_by_a_path_or_its_text(finished: Path) -> None:
+    frame = Results.open(str(finished / "out")).frame()
+    assert len(frame) > 0
+    assert frame.equals(Results.open(finished / "out").frame())
+
+
 def test_the_progress_line_names_the_backend_and_why_it_is_no_kernel(tmp_path: Path, zygote: Zygote) -> None:
     pytest.importorskip("numba", reason="without numba there are no kernels")
     experiment = write_experiment(tmp_path / "small.py", tasks=1, examples=20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Collection, Mapping
@@ -90,7 +91,7 @@ class Launch(Prepared):
         if not self._save_analysis():
             return status or 1
         if status == 0:
-            root = self.results.address
+            root = shlex.quote(self.results.address)
             print(f"Done. `neoteny report {root}` writes the page, `neoteny claims {root}` prints the verdicts.")
         return status
 
@@ -106,7 +107,7 @@ class Launch(Prepared):
             try:
                 failures = scheduler.run(self._work(jobs, stop, display.notify))
             except Stopped as stopped:
-                where = self.results.address
+                where = shlex.quote(self.results.address)
                 again = f"Stopped. Repeat the command to continue; `neoteny status {where}` shows the progress."
                 display.notify("\n".join(filter(None, [str(stopped), again])))
                 return STOPPED

@@ -125,7 +125,7 @@ def test_a_checkpoint_for_which_there_is_no_space_says_so_and_leaves_the_one_bef
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(StoreError, match="No space left to write .*free some space and repeat the command"):
+        with pytest.raises(StoreError, match=r"No space left to write .*free some space and repeat the command"):
             checkpoints.save({**STATE, "training": {"weight": torch.zeros(floats)}})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -230,5 +230,5 @@ def command_data(action: str, name: str, data: Path | None) -> int:
 
 
 def say(text: str, to: TextIO | None = None) -> None:
-    """Print text that may come from a folder of somebody else."""
-    print(printable(text), file=to)
+    """Print text that may come from a folder of somebody else; at once, because a page's address may go to a log."""
+    print(printable(text), file=to, flush=True)

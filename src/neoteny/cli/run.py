@@ -68,9 +68,10 @@ def _run_group(asked: RunOptions) -> int:
     return failed
 
 
-def command_work(options: str, threads: int, started_by: str) -> int:
+def command_work(options: str, threads: int, started_by: str, digest: str) -> int:
     """Be one of the processes of `neoteny run --jobs`."""
-    return Launch.of(prepare(RunOptions.from_json(options), is_child=True)).work_for_parent(threads, started_by)
+    prepared = prepare(RunOptions.from_json(options), is_child=True, digest=digest)
+    return Launch.of(prepared).work_for_parent(threads, started_by)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,12 @@ class Launch(Prepared):
                 gpus=_gpus(options, self.device),
                 more=parse_pairs(options.slurm),
             ),
-            arguments=lambda jobs: ["work", here.to_json(), str(_threads(jobs))],
+            arguments=lambda jobs: [
+                "work",
+                f"--digest={code.digest if code is not None else ''}",
+                here.to_json(),
+                str(_threads(jobs)),
+            ],
             address=address,
             dry_run=options.dry_run,
         )

@@ -355,7 +355,7 @@ def test_worker_processes_get_every_option(tmp_path: Path, monkeypatch: pytest.M
     def work(
         arguments: Sequence[str], jobs: int, stop: StopFlag, notify: Callable[[str], None]
     ) -> tuple[list[str], str]:
-        command, options, _threads = arguments
+        command, _digest, options, _threads = arguments
         assert command == "work"
         assert RunOptions.from_json(options) == RunOptions(
             str(experiment), out=out, kernel="reference", checkpoint_seconds=0.0, methods="CBP", jobs=2

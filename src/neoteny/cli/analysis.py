@@ -5,6 +5,7 @@ Before this: `trust`, which says whose code may run; after it: `show`.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,8 +73,10 @@ def _read_analysis(results: Results, part: Part, may_be_empty: bool) -> tuple[An
     """The analysis that was saved in a folder when its experiment's file ran."""
 
     root = results.root
-    how = f"give its file, `neoteny report {root} FILE.py`, or if you trust the folder run its copy with --trust"
-    if part.so_far or part.tasks is not None:
+    options = (" --so-far" if part.so_far else "") + (f" --tasks {part.tasks}" if part.tasks is not None else "")
+    again = f"neoteny report {shlex.quote(str(root))} FILE.py{options}"
+    how = f"give its file, `{again}`, or if you trust the folder run its copy with --trust"
+    if options:
         raise StoreError(
             f"--so-far and --tasks need the code of the experiment, and {root} is of a file of its own, which is not "
             f"run unless you say so: {how}."
@@ -100,7 +103,11 @@ def _refuse_empty(results: Results, frame: pd.DataFrame, part: Part) -> None:
     if frame.empty:
         finished = "finished runs yet (--so-far counts unfinished ones too)"
         what = "runs with a finished task yet" if part.so_far else finished
-        raise StoreError(f"{results.root} has no {what}; `neoteny status {results.root}` says how far it is.")
+        raise StoreError(f"{results.root} has no {what}; {_see_status(results)}")
+
+
+def _see_status(results: Results) -> str:
+    return f"`neoteny status {shlex.quote(str(results.root))}` says how far it is."
 
 
 def read_frame(
@@ -120,7 +127,6 @@ def read_frame(
         frame = take_first_tasks(frame, tasks, experiment.make_sweep(results.about["scale"]).points_per_task)
         if frame.empty:
             raise StoreError(
-                f"--tasks {tasks}: no run of {results.root} has finished that many tasks; "
-                f"`neoteny status {results.root}` says how far it is."
+                f"--tasks {tasks}: no run of {results.root} has finished that many tasks; {_see_status(results)}"
             )
     return frame

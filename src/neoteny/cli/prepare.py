@@ -51,13 +51,14 @@ class Prepared:
     command: str = ""
 
 
-def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = False) -> Prepared:
+def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = False, digest: str = "") -> Prepared:
     """Load the experiment, find its data and open its folder; validates everything before writing.
 
     Args:
         options: what was asked for.
         orders: on another machine, which joins a command that has begun.
         is_child: whether this is a process of `--jobs`.
+        digest: of the experiment file that the parent has read; "": of none, or not known.
     """
     name, _ = split_name(options.on)
     if options.dry_run and name != "slurm":
@@ -75,6 +76,11 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
     if options.track is not None:
         find_tracker(options.track)
     experiment = _load(options, orders)
+    if digest and (experiment.code is None or experiment.code.digest != digest):
+        raise experiments.ExperimentError(
+            f"{options.experiment} was changed after this command had read it, before all its processes had. Repeat "
+            "the command: it runs the file as it is now."
+        )
     if experiment.code is not None and experiment.name in experiments.EVERY:
         raise experiments.ExperimentError(
             f"{experiment.path} would be called {experiment.name}, as an experiment of the package is; rename the file."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Collection, Mapping
@@ -67,9 +68,10 @@ def _run_group(asked: RunOptions) -> int:
     return failed
 
 
-def command_work(options: str, threads: int, started_by: str) -> int:
+def command_work(options: str, threads: int, started_by: str, digest: str) -> int:
     """Be one of the processes of `neoteny run --jobs`."""
-    return Launch.of(prepare(RunOptions.from_json(options), is_child=True)).work_for_parent(threads, started_by)
+    prepared = prepare(RunOptions.from_json(options), is_child=True, digest=digest)
+    return Launch.of(prepared).work_for_parent(threads, started_by)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Launch(Prepared):
         if not self._save_analysis():
             return status or 1
         if status == 0:
-            root = self.results.address
+            root = shlex.quote(self.results.address)
             print(f"Done. `neoteny report {root}` writes the page, `neoteny claims {root}` prints the verdicts.")
         return status
 
@@ -106,7 +108,7 @@ class Launch(Prepared):
             try:
                 failures = scheduler.run(self._work(jobs, stop, display.notify))
             except Stopped as stopped:
-                where = self.results.address
+                where = shlex.quote(self.results.address)
                 again = f"Stopped. Repeat the command to continue; `neoteny status {where}` shows the progress."
                 display.notify("\n".join(filter(None, [str(stopped), again])))
                 return STOPPED
@@ -160,7 +162,12 @@ class Launch(Prepared):
                 gpus=_gpus(options, self.device),
                 more=parse_pairs(options.slurm),
             ),
-            arguments=lambda jobs: ["work", here.to_json(), str(_threads(jobs))],
+            arguments=lambda jobs: [
+                "work",
+                f"--digest={code.digest if code is not None else ''}",
+                here.to_json(),
+                str(_threads(jobs)),
+            ],
             address=address,
             dry_run=options.dry_run,
         )

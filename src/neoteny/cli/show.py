@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,11 @@ def command_report(folder: Path, file: Path | None, trust: bool, so_far: bool, t
 
     results, width = ResultsFolder.open(folder), shutil.get_terminal_size((120, 24)).columns
     results.refuse_links()
+    if not os.access(results.root, os.W_OK):
+        raise StoreError(
+            f"{results.root} cannot be written, and a report is written into its folder. Make a copy of the folder, or "
+            "look at it with `neoteny claims` or `neoteny watch`, which write nothing."
+        )
     with try_lock(results.root / "locks" / "report.lock") as mine, _keep_garbage():
         if not mine:
             raise StoreError(f"Another process is writing the report of {results.root} now; wait for it.")
@@ -224,5 +230,5 @@ def command_data(action: str, name: str, data: Path | None) -> int:
 
 
 def say(text: str, to: TextIO | None = None) -> None:
-    """Print text that may come from a folder of somebody else."""
-    print(printable(text), file=to)
+    """Print text that may come from a folder of somebody else; at once, because a page's address may go to a log."""
+    print(printable(text), file=to, flush=True)

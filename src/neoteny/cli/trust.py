@@ -8,6 +8,7 @@ file of a folder is ever run. SECURITY.md has the rules in full.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 from neoteny.cli.parser import SCALES, RunOptions
@@ -47,7 +48,8 @@ def find_experiment(results: ResultsFolder, file: Path | None = None, trust: boo
         return None
     copied = results.find_source()
     if copied is None:
-        raise StoreError(f"{root} has no {COPY} to run. Give the experiment's file: `neoteny report {root} FILE.py`.")
+        again = f"`neoteny report {shlex.quote(str(root))} FILE.py`"
+        raise StoreError(f"{root} has no {COPY} to run. Give the experiment's file: {again}.")
     return load_file(UserCode.read(copied, results.plan()["folder"]), name)
 
 
@@ -68,9 +70,10 @@ def _check_digest(results: ResultsFolder, code: UserCode) -> None:
     if recorded is None and (root / COPY).is_file():  # made by an earlier version
         recorded = UserCode.read(root / COPY).digest
     if code.digest != recorded:
+        again = shlex.join(["neoteny", "run", str(file), "--out", str(root)])
         raise StoreError(
-            f"{file} is not the file that {root} was made with. `neoteny run {file} --out {root}` records it as it is "
-            "now and keeps the runs that it still has; --trust takes it as it is, this time."
+            f"{file} is not the file that {root} was made with. `{again}` records it as it is now and keeps the runs "
+            "that it still has; --trust takes it as it is, this time."
         )
 
 

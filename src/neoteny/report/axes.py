@@ -59,7 +59,7 @@ def prepare(chart: Chart) -> Drawable:
     series = [_tidy(_thin(one)) for one in chart.series]
     gaps = [one.name for one in series if np.isnan(one.y).any()]
     if gaps:
-        notes.append(f"A line ends where one of its runs diverged: {', '.join(dict.fromkeys(gaps))}.")
+        notes.append(f"A line ends where one of its runs diverged, or is not finite: {', '.join(dict.fromkeys(gaps))}.")
     log_x = chart.log_x and _has_positive(one.x for one in series)
     log_y = chart.log_y and _has_positive(one.y for one in series)
     x_ticks = _choose_x_ticks(series, chart.markers, log_x)

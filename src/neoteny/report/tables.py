@@ -110,15 +110,19 @@ def performance_table(frame: pd.DataFrame, metric: str, higher_is_better: bool, 
             if rival is not None and _differ(setting, rival):
                 unlike.append(f"{setting.name} against {rival.name}")
         for name in correlates:
-            row.append(show(estimate(setting.correlates.get(name, ())), CORRELATES[name][1]))
+            measured = estimate(setting.correlates.get(name, ()))
+            unknown = (
+                "diverged" if setting.diverged else "not finite"
+            )  # a measure may have no number of a run that is well
+            row.append(show(measured, CORRELATES[name][1], unknown=unknown))
         rows.append([*row, str(setting.diverged)] if diverged else row)
     title = f"{metric.capitalize()} of every setting" + (" (%)" if factor != 1 else "")
     caption = _write_caption(bool(rivals), baseline, higher_is_better, unlike, diverged)
     return Table(title, header, rows, f"{caption} {MIDDLE}" if middles else caption)
 
 
-def show(value: Estimate, factor: float = 1.0, signed: bool = False) -> str:
-    """An estimate as a cell, its digits as many as its interval supports.
+def show(value: Estimate, factor: float = 1.0, signed: bool = False, unknown: str = "diverged") -> str:
+    """An estimate as a cell, its digits as many as its interval supports; `unknown` where it is nan.
 
     Example:
         >>> show(Estimate(0.95312, 0.9511, 0.9552, 30), factor=100)
@@ -129,7 +133,7 @@ def show(value: Estimate, factor: float = 1.0, signed: bool = False) -> str:
     if value.runs == 0:
         return "-"
     if math.isnan(value.mean):
-        return "diverged"
+        return unknown
     mean, low, high = (factor * one for one in (value.mean, value.low, value.high))
     width = high - low
     if not math.isfinite(width):

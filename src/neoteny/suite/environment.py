@@ -43,7 +43,8 @@ def open_problems(sweep: Sweep, data: Path | str | None) -> dict[Problem, Source
 def choose_device(name: str, sweep: Sweep | None = None) -> torch.device:
     """The device for `--device`. Agents act and learn on the CPU, where their simulators run."""
     if name not in DEVICES:
-        raise ValueError(f"Unknown device {name!r}.{nearest(name, list(DEVICES))} Known are {', '.join(DEVICES)}.")
+        hint = nearest("cuda" if name == "gpu" else name, DEVICES)
+        raise ValueError(f"Unknown device {name!r}.{hint} Known are {', '.join(DEVICES)}.")
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no CUDA device here. Use --device cpu or auto.")
     if sweep is not None and any(setting.agent is not None for setting in sweep.settings):

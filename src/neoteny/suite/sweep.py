@@ -292,7 +292,7 @@ class Sweep:
                     f"Setting {setting.label!r} chooses by the seeds below {behind}, and Selection "
                     f"has first_seed={self.selection.first_seed}; take a first_seed behind them, or fewer runs."
                 )
-            _check_agent(setting, setting.problem or self.problem, self.measures)
+            _check_agent(setting, setting.problem or self.problem, self.measures, self.points_per_task)
             check_schedule(setting.problem or self.problem, setting.methods[0])
         labels = [setting.label for setting in self.settings]
         twice = sorted({label for label in labels if labels.count(label) > 1})
@@ -329,8 +329,11 @@ def _check_probe(sweep: Sweep) -> None:
     object.__setattr__(sweep, "probe_step_size", float(size))
 
 
-def _check_agent(setting: Setting, problem: Problem, measures: Sequence[str]) -> None:
-    """An agent belongs to a problem of control, and to no other; there is nothing there that a probe could learn."""
+def _check_agent(setting: Setting, problem: Problem, measures: Sequence[str], points_per_task: int) -> None:
+    """An agent belongs to a problem of control, and to no other; there is nothing there that a probe could learn.
+
+    Every point of a task must see the end of an episode.
+    """
     name = type(problem).__name__
     learning = [measure for measure in measures if measure in LEARNING_MEASURES]
     if problem.control and learning:
@@ -345,3 +348,10 @@ def _check_agent(setting: Setting, problem: Problem, measures: Sequence[str]) ->
         )
     if not problem.control and setting.agent is not None:
         raise ValueError(f"Setting {setting.method!r}: {name} has nothing to act in; leave out `agent`.")
+    longest = getattr(problem, "episode_steps", 1)
+    if problem.control and problem.steps_per_task // points_per_task < longest:
+        raise ValueError(
+            f"Sweep: points_per_task={points_per_task} cuts a task of {name}, of {problem.steps_per_task} steps, into "
+            f"points shorter than an episode may be ({longest} steps), so that none might end in a point; choose fewer "
+            "points, or shorter episodes."
+        )

@@ -254,8 +254,10 @@ def describe_failure(stack: PlannedStack, error: BaseException) -> str:
     runs = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     notes = dict.fromkeys(" ".join(note.split()) for note in getattr(error, "__notes__", ()))
     line = failing_line(error) or _defined_at(stack, notes)
-    where = [*notes, line if line not in message else "", runs if runs not in stack.name else ""]
-    return f"{stack.name}: {type(error).__name__}: {message} ({'; '.join(filter(None, where))})"
+    where = "; ".join(
+        filter(None, [*notes, line if line not in message else "", runs if runs not in stack.name else ""])
+    )
+    return f"{stack.name}: {type(error).__name__}: {message}" + (f" ({where})" if where else "")
 
 
 def _defined_at(stack: PlannedStack, notes: Iterable[str]) -> str:

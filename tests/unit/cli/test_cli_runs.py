@@ -10,7 +10,9 @@ import pytest
 
 from neoteny import experiments
 from neoteny.cli import parser as cli
+from neoteny.suite.overview import look
 from neoteny.suite.progress import describe_progress
+from neoteny.suite.store.folder import ResultsFolder
 from neoteny.suite.store.results import Results
 from support.suite import Zygote, write_experiment
 
@@ -53,6 +55,12 @@ def test_finished_runs_are_skipped_and_more_are_added(finished: Path, tmp_path: 
     assert frame.groupby("setting")["seed"].nunique().tolist() == [5, 5, 5, 5]
     old = Results.open(finished / "out").frame()
     assert frame[frame["seed"] < 3].reset_index(drop=True).equals(old)
+
+
+def test_results_are_opened_by_a_path_or_its_text(finished: Path) -> None:
+    frame = Results.open(str(finished / "out")).frame()
+    assert len(frame) > 0
+    assert frame.equals(Results.open(finished / "out").frame())
 
 
 def test_the_progress_line_names_the_backend_and_why_it_is_no_kernel(tmp_path: Path, zygote: Zygote) -> None:
@@ -142,8 +150,14 @@ def test_a_stack_that_cannot_be_built_can_be_tried_again(tmp_path: Path, zygote:
     assert "no cheese" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert zygote.run("status", out, output=log) == 0
+    assert "failed: BP, 2 settings" in log.read_text()
     experiment.write_text(good)
     assert zygote.run("run", experiment, "--out", out, "--jobs", "1", output=log) == 0, log.read_text()
+    after = tmp_path / "after.txt"
+    assert zygote.run("status", out, output=after) == 0
+    assert "failed" not in after.read_text()
+    assert "no longer asked for, and not shown: 1." in after.read_text()
+    assert look(ResultsFolder.open(out)).ended  # --follow does
 
 
 def test_results_of_an_edited_experiment_are_not_mixed_with_older_ones(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -68,8 +69,41 @@ def test_what_saved_figures_cannot_do_is_said_with_the_way_to_do_it(
         for command in ("claims", "report"):
             said = say(capsys, command, out, *options, status=1)
             assert "--so-far and --tasks need the code of the experiment" in said
-            assert f"`neoteny report {out} FILE.py`" in said
+            assert f"`neoteny report {out} FILE.py {' '.join(options)}`" in said
         assert "lower error" in say(capsys, "claims", out, trained / "small.py", *options)
+
+
+def test_a_command_to_repeat_can_be_pasted_where_the_folder_has_a_space_in_its_name(
+    trained: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spaced = out.rename(out.with_name("my results"))
+    assert f"`neoteny report '{spaced}' FILE.py`" in say(capsys, "claims", spaced)
+    assert f"`neoteny status '{spaced}'`" in say(
+        capsys, "claims", spaced, trained / "small.py", "--tasks", "9", status=1
+    )
+    changed = out.with_name("my file.py")
+    changed.write_text((trained / "small.py").read_text().replace("a lower error", "no lower error"))
+    assert f"`neoteny run '{changed}' --out '{spaced}'`" in say(capsys, "claims", spaced, changed, status=1)
+    repeated = changed.rename(changed.with_name("small.py"))
+    done = say(capsys, "run", repeated, "--out", spaced, "--jobs", "1", "--kernel", "reference")
+    assert f"`neoteny report '{spaced}'`" in done
+    assert f"`neoteny claims '{spaced}'`" in done
+
+
+def test_a_report_of_a_folder_that_cannot_be_written_says_what_can_be_done_instead(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disc = tmp_path / "disc"
+    disc.mkdir()
+    if subprocess.run(["mount", "--bind", out, disc], capture_output=True).returncode:
+        pytest.skip("mounting a folder needs privileges")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", disc], check=True)
+        assert "lower error" in say(capsys, "claims", disc)
+        said = say(capsys, "report", disc, status=1)
+        assert f"{disc} cannot be written, and a report is written into its folder. Make a copy of the folder" in said
+    finally:
+        subprocess.run(["umount", disc], check=True)
 
 
 def test_a_folder_of_an_earlier_version_is_read_with_its_file(

@@ -230,6 +230,18 @@ def test_runs_are_kept_and_finish_once_the_figure_is_corrected(
     assert cli.main(["report", str(out)]) == 0
 
 
+def test_a_file_that_changes_while_processes_start_is_not_run_in_two_versions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = "\n\nwith open(__file__, 'a') as file:\n    file.write('# later\\n')\n"
+    path, out = write(tmp_path, after=changes), tmp_path / "out"
+    assert cli.main(["run", str(path), "--out", str(out), "--jobs", "2", "--kernel", "reference"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("was changed after this command had read it") == 1
+    assert "Repeat the command: it runs the file as it is now." in said
+    assert not list(out.glob("parts/*"))
+
+
 def test_figure_and_checks_get_tables_of_their_own(
     out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -297,6 +297,18 @@ def test_the_table_of_a_terminal_names_stacks_and_their_states(served: Served) -
     assert "\x1b[" in text  # colours
 
 
+def test_the_address_is_in_a_log_while_the_page_is_served(served: Served, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    command = [sys.executable, "-m", "neoteny", "watch", served.folder]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open(log, "w") as output, subprocess.Popen(command, stdout=output, env=buffered) as process:
+        try:
+            wait_until(lambda: "http://127.0.0.1:" in log.read_text(), 60)
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
 def test_follow_needs_rich_in_a_terminal_only_and_says_so(begun: tuple[Path, Path]) -> None:
     program = (
         "import sys\n"

@@ -59,7 +59,7 @@ def test_zero_on_a_logarithmic_x_axis_stands_at_the_left_end_with_its_own_label(
 def test_diverged_lines_end_and_the_caption_names_them() -> None:
     broken = Series("Adam", [1, 2, 3], [1.0, math.inf, math.nan], [0.5, math.nan, math.nan], [1.5, math.inf, math.nan])
     drawable = prepare(make_chart(Series("BP", [1], [1.0]), broken))
-    assert drawable.notes == "A line ends where one of its runs diverged: Adam."
+    assert drawable.notes == "A line ends where one of its runs diverged, or is not finite: Adam."
     assert np.isnan(drawable.chart.series[1].y[1:]).all()
 
 

@@ -107,6 +107,17 @@ def test_diverged_runs_are_counted_and_never_averaged_away() -> None:
     assert read_number(table, "Adam", "first tasks") == 0.5
 
 
+def test_a_measure_without_a_number_is_not_called_a_divergence() -> None:
+    curves = [
+        Curve("BP", {}, {"error": 1.0, "probe_excess": np.nan}),
+        Curve("Adam", {}, {"error": 0.5}, diverged={1: 30}),
+    ]
+    heading = "probe loss above a fresh network's at the end (%)"
+    table = performance_table(make_frame(curves), "error", higher_is_better=False)
+    assert read(table, "BP", heading) == "not finite"
+    assert read(table, "BP", "diverged runs") == "0"
+
+
 def test_a_table_of_nothing_has_no_rows() -> None:
     assert performance_table(make_frame([]), "error", higher_is_better=False).rows == []
 

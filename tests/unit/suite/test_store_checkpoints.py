@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import resource
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,19 @@ def test_a_state_that_does_not_fit_ends_in_words(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="its checkpoint does not fit this experiment"):
             Session(job, stack)
         checkpoints.clear()
+
+
+@pytest.mark.parametrize("floats", [10, 10_000, 1_000_000])  # the buffer of a file holds the first of them
+def test_a_checkpoint_for_which_there_is_no_space_says_so_and_leaves_the_one_before(
+    tmp_path: Path, floats: int
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "0123456789abcdef", CHECKPOINT)
+    good = checkpoints.save(STATE)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(StoreError, match=r"No space left to write .*free some space and repeat the command"):
+            checkpoints.save({**STATE, "training": {"weight": torch.zeros(floats)}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(good.parent.iterdir()) == [good]

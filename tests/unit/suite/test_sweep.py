@@ -63,7 +63,7 @@ def test_an_unknown_measure_names_the_nearest() -> None:
 
 
 def test_unknown_devices_and_kernels_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Unknown device 'gpu'"):
+    with pytest.raises(ValueError, match=r"Unknown device 'gpu'. Did you mean 'cuda'"):
         choose_device("gpu")
     with pytest.raises(ValueError, match=r"Did you mean 'reference'"):
         choose_kernel("referense", CPU)

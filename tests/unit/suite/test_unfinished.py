@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import shutil
+import tarfile
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
@@ -140,6 +143,45 @@ def test_what_a_stopped_run_has_counts_where_it_is_asked_for(tmp_path: Path, run
     assert not list(out.glob("unfinished/*"))
     assert results.frame().equals(frame)
     assert results.frame(so_far=True).equals(frame)
+
+
+NEEDED = ("experiment.json", "plan.json", "parts", "checkpoints")
+"""What of a folder must be carried; docs/experiments.md says so."""
+
+
+def carry(folder: Path, to: Path, names: Sequence[str], piece: int = 3000) -> Path:
+    """Some of what is in a folder, packed, cut into pieces, joined and unpacked elsewhere; the folder is then gone."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in names:
+            if (folder / name).exists():  # nothing may be finished yet
+                archive.add(folder / name, f"{folder.name}/{name}")
+    shutil.rmtree(folder)
+    content = packed.getvalue()
+    pieces = [content[start : start + piece] for start in range(0, len(content), piece)]
+    assert len(pieces) > 1
+    with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+        archive.extractall(to, filter="data")
+    return to / folder.name
+
+
+@pytest.mark.parametrize("names", [(), NEEDED], ids=["all of it", "what is needed"])
+@pytest.mark.parametrize("selection", ["None", "Selection(more_runs=2)"])
+def test_an_unfinished_folder_that_is_carried_elsewhere_in_pieces_ends_with_the_same_table(
+    tmp_path: Path, run: Command, selection: str, names: Sequence[str]
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    experiment, whole = write_small(here / "mine.py", selection=selection), tmp_path / "whole"
+    assert run(experiment, *SLOW, "--out", whole) == 0
+    out, times = here / "out", 0
+    while run(experiment, *SLOW, "--out", out, looks=3) == 130:  # within a stack, or between two
+        out, times = carry(out, there, names or [path.name for path in out.iterdir()]), times + 1
+        experiment = Path(shutil.move(experiment, there / experiment.name))
+        here, there = there, here
+    assert times > 2
+    assert Results.open(out).frame().equals(Results.open(whole).frame())
 
 
 @pytest.mark.parametrize("measures", ['("dead_units",)', "()"])  # measured at the start of a task, or nothing at all
@@ -313,7 +355,7 @@ def test_worker_processes_get_every_option(tmp_path: Path, monkeypatch: pytest.M
     def work(
         arguments: Sequence[str], jobs: int, stop: StopFlag, notify: Callable[[str], None]
     ) -> tuple[list[str], str]:
-        command, options, _threads = arguments
+        command, _digest, options, _threads = arguments
         assert command == "work"
         assert RunOptions.from_json(options) == RunOptions(
             str(experiment), out=out, kernel="reference", checkpoint_seconds=0.0, methods="CBP", jobs=2

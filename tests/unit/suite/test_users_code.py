@@ -279,6 +279,12 @@ def test_a_stream_that_gives_what_it_must_not_is_named(fault: str) -> None:
     assert re.search(r"task \d, update \d", line), line
 
 
+def test_a_failure_of_a_single_run_without_a_place_ends_with_its_message() -> None:
+    sweep = make_sweep(Setting("mine", network(MLP, hidden=(4,)), (SGD(0.01),)), problem=Toy(), runs=1)
+    (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())
+    assert describe_failure(one, ValueError("Too short.")) == "mine, seed 0: ValueError: Too short."
+
+
 def test_a_stream_without_a_fault_trains() -> None:
     sweep = make_sweep(Setting("mine", network(MLP, hidden=(4,)), (SGD(0.01),)), problem=Toy())
     (one,) = stacks_of(sweep, runs_of(sweep, sweep.settings, "reference"), ())

@@ -38,13 +38,6 @@ class Record:
         measures: Sequence[str] = (),
         measure_every: int = 1,
     ) -> None:
-        longest = getattr(problem, "episode_steps", 1)
-        if problem.steps_per_task // points_per_task < longest:
-            raise ValueError(
-                f"A task of {problem.steps_per_task} steps in {points_per_task} points has points shorter than an "
-                f"episode may be ({longest} steps), so that none might end in a point; choose fewer points_per_task, "
-                "or shorter episodes."
-            )
         self._tasks, self._task_steps, self._points = problem.tasks, problem.steps_per_task, points_per_task
         self._performance, self._varied = problem.performance, problem.varied
         self._sums = {name: np.zeros(problem.tasks * points_per_task) for name in _BY_POINT}

@@ -48,7 +48,11 @@ class Checkpoints:
 
         def write(file: BinaryIO) -> None:
             hashed = _Hashing(file)
-            torch.save({"format": FORMAT, "stack": self.folder.name, **state}, hashed)  # pyright: ignore[reportArgumentType]
+            content = {"format": FORMAT, "stack": self.folder.name, **state}
+            try:
+                torch.save(content, hashed)  # pyright: ignore[reportArgumentType]
+            except RuntimeError as error:  # torch ends its file even where that cannot be written, and hides why
+                raise hashed.failure or error from None
             hashing.append(hashed.hash.hexdigest()[:16])
 
         write_atomically(unnamed, write)
@@ -128,15 +132,20 @@ def check_plain(value: Any, place: str) -> None:
 
 
 class _Hashing:
-    """A file that also hashes what is written."""
+    """A file that also hashes what is written, and keeps the error of a write that failed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.hash = hashlib.sha256()
+        self.failure: OSError | None = None
 
     def write(self, content: bytes) -> int:
         self.hash.update(content)
-        return self._file.write(content)
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            self.failure = error
+            raise
 
     def flush(self) -> None:
         self._file.flush()

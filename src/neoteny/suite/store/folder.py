@@ -50,8 +50,9 @@ class ResultsFolder(ProgressFiles):
         return str(self.root)
 
     @classmethod
-    def open(cls, root: Path) -> Self:
+    def open(cls, root: Path | str) -> Self:
         """Open the folder to read it."""
+        root = Path(root)
         path = root / "experiment.json"
         if not path.is_file():
             raise StoreError(

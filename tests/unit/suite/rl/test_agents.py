@@ -18,7 +18,6 @@ from neoteny.problems import SlipperyAnt, SlowlyChangingRegression
 from neoteny.problems.problem import Problem, SimulationError, Worlds
 from neoteny.suite.environment import choose_device, open_problems
 from neoteny.suite.rl.agent import AgentTraining, Experience
-from neoteny.suite.rl.episodes import Record
 from neoteny.suite.rl.ppo import PPO
 from neoteny.suite.session import Job
 from neoteny.suite.stacks import PlannedStack, runs_of
@@ -298,7 +297,8 @@ def test_a_problem_of_control_needs_an_agent_and_no_other_problem_takes_one() ->
 
 
 def test_a_network_that_is_not_an_actor_critic_is_refused() -> None:
-    sweep = Sweep(Slope(), (Setting("PPO", network(MLP, hidden=(5,)), (Adam(1e-3),), agent=AGENT),), runs=1)
+    settings = (Setting("PPO", network(MLP, hidden=(5,)), (Adam(1e-3),), agent=AGENT),)
+    sweep = Sweep(Slope(), settings, runs=1, points_per_task=8)
     runs = PlannedStack(sweep, tuple(runs_of(sweep, sweep.settings, "cpu")))
     assert runs.backend == "reference"
     with pytest.raises(TypeError, match=r"PPO trains an ActorCritic; setting 'PPO' has a MLP.*auto=True"):
@@ -322,10 +322,10 @@ def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str
 def test_an_iteration_longer_than_a_task_and_points_shorter_than_an_episode_are_refused() -> None:
     with pytest.raises(ValueError, match="iteration of 128 steps is longer than a task of 96"):
         make_training(Slope(), agent=PPO(iteration_steps=128, minibatch=16))
-    with pytest.raises(
-        ValueError, match=r"96 steps in 9 points has points shorter than an episode may be \(12 steps\)"
-    ):
-        Record(Slope(), points_per_task=9)
+    shorter = r"points_per_task=9 cuts a task of Slope, of 96 steps, into points shorter than an episode.*\(12 steps\)"
+    with pytest.raises(ValueError, match=shorter):
+        make_sweep(Slope(), points=9)
+    assert make_sweep(Slope(), points=8).points_per_task == 8
 
 
 def test_agents_stay_on_the_cpu() -> None:

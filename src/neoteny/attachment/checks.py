@@ -38,7 +38,12 @@ def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | N
     if not methods:
         raise ValueError("attach needs at least one method, e.g. neoteny.ContinualBackprop(replacement_rate=1e-4).")
     for method in methods:
-        if isinstance(method, Optimizer) or (isinstance(method, Method) and method.is_optimizer):
+        if isinstance(method, Optimizer):
+            raise TypeError(
+                "attach expects the model, the optimizer, then the methods: attach(model, optimizer, method, "
+                f"example=...); got {type(method).__name__}, an optimizer and not a method, after the optimizer."
+            )
+        if isinstance(method, Method) and method.is_optimizer:
             raise TypeError(
                 f"{type(method).__name__} is an optimizer, not a method to attach: pass it as the second argument, "
                 "as neoteny.optim.from_method("
@@ -47,6 +52,8 @@ def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | N
         if not isinstance(method, Method):
             given = method.__name__ if isinstance(method, type) else type(method).__name__
             hint = f" Did you mean {given}(...)?" if isinstance(method, type) else ""
+            if isinstance(method, (list, tuple)):
+                hint = " Pass methods one by one: attach(model, optimizer, *methods, example=...)."
             raise TypeError(f"attach expects methods such as neoteny.ContinualBackprop(...); got {given}.{hint}")
         if method.runs() is not None:
             raise ValueError(

@@ -6,7 +6,7 @@ Before this: `sandbox.py`; after it: `probe.py` replays the recording with some 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -281,7 +281,13 @@ def _nan_tensor(value: Tensor | float) -> bool:
 
 
 def first_alone(sandbox: Sandbox, example: Any) -> str:
-    """A hint for a batch of a data loader: whether the model accepts its first part, without the targets."""
+    """A hint for a batch of a data loader: whether the model takes a dict whole, or the first part without targets."""
+    if isinstance(example, Mapping):
+        try:
+            sandbox.forward(example=(example,))
+        except Exception:  # then that is not the reason
+            return ""
+        return " The model accepts the dict itself as its one argument: pass it in a tuple, example=(batch,)."
     if not isinstance(example, (tuple, list)) or len(example) < 2 or not isinstance(example[0], Tensor):
         return ""
     try:
@@ -298,5 +304,8 @@ def describe_example(example: Any) -> str:
     if isinstance(example, dict):
         return "{" + ", ".join(f"{key!r}: {describe_example(value)}" for key, value in example.items()) + "}"
     if isinstance(example, (tuple, list)):
-        return f"a {type(example).__name__} of ({', '.join(map(describe_example, example))})"
+        parts = list(map(describe_example, example))
+        if len(parts) > 4 and len(set(parts)) == 1:
+            return f"a {type(example).__name__} of {len(parts)}, each {parts[0]}"
+        return f"a {type(example).__name__} of ({', '.join(parts)})"
     return type(example).__name__

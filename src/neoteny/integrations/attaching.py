@@ -52,7 +52,8 @@ class Attaching:
         return dict(self._replaced) if self.plastic is None else self.plastic.replaced
 
     def start(self, model: nn.Module, optimizers: Sequence[Optimizer], example: Any = None) -> None:
-        """Attach now if there is an example, else at the model's first training pass."""
+        """Attach to the optimizers that train it: now if there is an example, else at its first training pass."""
+        optimizers = [each for each in optimizers if _trains(each, model)] or optimizers
         example = self._example if example is None else example
         self.stop()
         if self._of is not None and self._of() is not model:
@@ -63,7 +64,8 @@ class Attaching:
             return
 
         def first_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if module.training and torch.is_grad_enabled():
+            trained = any(parameter.requires_grad for parameter in module.parameters())  # else another part's turn
+            if module.training and torch.is_grad_enabled() and trained:
                 self._stop_waiting()
                 self._attach(model, optimizers, as_example(model, args, kwargs))
 
@@ -128,3 +130,9 @@ class Attaching:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "plastic": None, "_state": self.state_dict() or None, "_of": None, "_waiting": []}
+
+
+def _trains(optimizer: Optimizer, model: nn.Module) -> bool:
+    """Whether an optimizer owns a parameter of the model: a part may have one of several optimizers to itself."""
+    mine = {id(parameter) for parameter in model.parameters()}
+    return any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"])

@@ -247,6 +247,12 @@ def record(sandbox: Sandbox, example: Any, *, training: bool = False, closed: Co
     try:
         recording = Recording(sandbox, example, training=training, closed=closed)
     except Exception as error:
+        if type(sandbox.model).forward is nn.Module.forward:
+            raise ValueError(
+                f"expected a model with a forward; {type(sandbox.model).__name__} has none, so that it cannot be "
+                "called with an example: use the parts that your loop calls, one by one (model.actor, model.critic), "
+                "or a module around it whose forward makes the calls of your loop."
+            ) from error
         raise ValueError(
             f"expected an example batch the model accepts; with {describe_example(example)} the model raised "
             f"{type(error).__name__}: {error}: pass an example batch the model accepts (a tensor, a tuple of "

@@ -71,6 +71,11 @@ def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[E
             ValueError,
             r"'names': a list of 9, each str.*accepts the dict itself as its one argument: .* example=\(batch,\)",
         ),
+        "no forward": (
+            lambda m, o: neoteny.attach(nn.ModuleDict({"actor": m}), o, FAST, example=x),
+            ValueError,
+            r"ModuleDict has none.* the parts that your loop calls, one by one",
+        ),
         "no layer with units": (
             lambda m, o: neoteny.attach(m[0], o, FAST, example=x),  # pyright: ignore[reportIndexIssue]
             ValueError,

@@ -103,7 +103,9 @@ class Attaching:
             self.plastic.load_state_dict(state)
 
     def _attach(self, model: nn.Module, optimizers: Sequence[Optimizer], example: Any) -> None:
-        state = self._state
+        state, options = self._state, self._options
+        if state is not None and options.get("seed") is None:  # a draw would shift what the framework has restored
+            options = {**options, "seed": state.get("seed")}
         kind = next((parameter.device.type for parameter in model.parameters()), "cpu")
         with torch.autocast(kind, enabled=False):  # a first training pass may run under one
             made = attach(
@@ -113,7 +115,7 @@ class Attaching:
                 example=example,
                 auto=True,
                 trained=state is not None,
-                **self._options,
+                **options,
             )
         if state is not None:
             try:

@@ -37,7 +37,10 @@ def follow(model: nn.Module, wiring: Wiring | None, view: ModuleView, chain: Cha
 def _bind_again(model: nn.Module, wiring: Wiring, view: ModuleView, retraced: bool) -> list[LiveGroup]:
     """The groups bound to the modules of today, and the view's laws for them."""
     state = view.optimizer_state
-    owned = {group.name for group in owned_groups(wiring, model, state).groups}
+    try:
+        owned = {group.name for group in owned_groups(wiring, model, state).groups}
+    except ValueError:  # none is left
+        owned = set()
     strangers = [group.name for group in wiring.groups if group.name not in owned]
     if strangers:
         raise ValueError(

@@ -198,6 +198,16 @@ def test_a_head_that_the_optimizer_does_not_own_is_an_error_that_says_so() -> No
         run(model, optimizer, plastic, 1)
 
 
+def test_weights_that_were_assigned_to_all_layers_are_an_error_that_says_so() -> None:
+    model = Heads()
+    optimizer = torch.optim.Adam(model.parameters())
+    plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+    run(model, optimizer, plastic, 3)
+    model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)  # the optimizer still trains the former ones
+    with pytest.raises(ValueError, match=r"The model changed after attach, .* does not own all weights of .* a, b"):
+        run(model, optimizer, plastic, 1)
+
+
 def test_other_sizes_are_traced_again() -> None:
     model = Heads()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -83,8 +83,10 @@ def _check_modules(model: nn.Module, groups: Sequence[LiveGroup]) -> None:
             axis = int(isinstance(port, ProducerPort) == port.input_first)
             found = weight.shape[axis] * (port.groups if axis else 1) if isinstance(weight, Tensor) else None
             if found != port.width:
-                now = "is gone" if module is None else f"is {module}"
+                shape = f" with a weight of shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else ""
+                now = "is gone" if module is None else f"is {module}{shape}"
                 raise ValueError(
                     f"The model changed after attach: {port.module} {now}, where the units of {group.name!r} had "
-                    f"{port.width} features. Trace the model again: plastic.refresh(example=...)."
+                    f"{port.width} features. Trace the model again: plastic.refresh(example=...). A Linear whose "
+                    "weight was cut or extended in place needs its in_features and out_features set first."
                 )

@@ -225,6 +225,23 @@ def test_other_sizes_are_traced_again() -> None:
     assert plastic.state_dict()["groups"] == {"a": 8, "b": 12}
 
 
+def test_units_that_were_cut_away_in_place_are_refused_then_traced_again() -> None:
+    model = Heads()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+    run(model, optimizer, plastic, 20)
+    for parameter in model.parameters():
+        parameter.grad = None
+    model.b.weight.data, model.b.bias.data = model.b.weight.data[:5], model.b.bias.data[:5]
+    model.head.weight.data = model.head.weight.data[:, :5]
+    with pytest.raises(ValueError, match=r"a weight of shape \(5, 8\).*had 8 features.*in_features and out_features"):
+        run(model, optimizer, plastic, 1)
+    model.b.out_features = model.head.in_features = 5
+    plastic.refresh(example=X)
+    run(model, optimizer, plastic, 30)
+    assert plastic.state_dict()["groups"] == {"a": 8, "b": 5}
+
+
 def test_a_group_that_is_not_read_for_long_is_told_once() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

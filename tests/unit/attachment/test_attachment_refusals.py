@@ -71,6 +71,16 @@ def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[E
             ValueError,
             r"'names': a list of 9, each str.*accepts the dict itself as its one argument: .* example=\(batch,\)",
         ),
+        "inference mode": (
+            lambda m, o: torch.inference_mode()(neoteny.attach)(m, o, FAST, example=x),
+            RuntimeError,
+            r"attach inside of torch\.inference_mode\(\)",
+        ),
+        "weights on meta": (
+            lambda m, o: neoteny.attach(copy.deepcopy(m).to("meta"), o, FAST, example=x),
+            ValueError,
+            r"0\.weight is on the device 'meta'",
+        ),
         "no forward": (
             lambda m, o: neoteny.attach(nn.ModuleDict({"actor": m}), o, FAST, example=x),
             ValueError,

@@ -319,6 +319,7 @@ class Attachment(Replica):
         """
         self._restore(state)
         self._forget()
+        self.trained = False  # the ages are those of the state
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         mine = {key: value for key, value in self.state_dict().items() if key != "laws"}  # earlier versions have none

@@ -208,6 +208,19 @@ def test_weights_that_were_assigned_to_all_layers_are_an_error_that_says_so() ->
         run(model, optimizer, plastic, 1)
 
 
+def test_a_newer_attachment_goes_on_with_the_ages_of_the_earlier_one_and_says_so() -> None:
+    model = Heads()
+    optimizer = torch.optim.Adam(model.parameters())
+    plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+    run(model, optimizer, plastic, 30)
+    newer = torch.optim.SGD(model.parameters(), 0.01)
+    again = neoteny.attach(model, newer, FAST, example=X, trained=True)
+    assert "every unit's age started at zero" in str(again)
+    again.load_state_dict(plastic.state_dict())
+    assert "every unit's age started at zero" not in str(again)
+    assert again.replaced == plastic.replaced
+
+
 def test_other_sizes_are_traced_again() -> None:
     model = Heads()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -184,7 +184,7 @@ class Attachment(Replica):
         self._chain.check_reads({*dict(model.named_modules()), *read_modules(view)})
         self._model = model
         self._retrace = retrace
-        self._had_gradients = False
+        self._had_gradients = self._unseen = False
         self._unread = Unread()
         try:
             self._record()
@@ -266,37 +266,26 @@ class Attachment(Replica):
         Use it as `with plastic.evaluating() as model: accuracy = test(model)`. Without a method that keeps such weights
         nothing changes. Whether the model is in evaluation mode is for the caller to set.
         """
-        evaluated = self._chain.evaluation()
-        tensors = {name: self.view.tensor(name) for name in evaluated}
-        with torch.no_grad():
-            kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-            for name, value in evaluated.items():
-                tensors[name].copy_(value)
-        try:
+        with self.view.holding(self._chain.evaluation()):
             yield self._model
-        finally:
-            with torch.no_grad():
-                for name, value in kept.items():
-                    tensors[name].copy_(value)
 
     def refresh(self, example: Any = None) -> None:
         """Follow changes that were made to the model since attach: modules put in the place of others.
 
         Without an example the unit groups stay as they are, and are found in the modules that bear their names now: a
-        new output layer, say, for new classes. That much is also done at the next tick. With an example the model is
+        new output layer, say, for new classes. That much is also done at the next update. With an example the model is
         traced again, which is needed where layers were added (a head for a new task). Statistics of units that are
         still there are kept.
 
         Raises:
             ValueError: the groups do not fit the new modules, or the optimizer does not own their parameters.
         """
-        if self.wiring is None:
-            return
+        retraced = example is not None and self.wiring is not None
         with self._recorder.paused():
-            wiring = with_added(self.wiring, self._model) if example is None else self._retrace(example)
-        follow(self._model, wiring, self.view, self._chain, retraced=example is not None)
+            wiring = self._retrace(example) if retraced else with_added(self.wiring, self._model)
+        follow(self._model, wiring, self.view, self._chain, retraced=retraced)
         self.wiring = wiring
-        ran = () if example is not None else self._recorder.ran()
+        ran = () if retraced else self._recorder.ran()
         self._recorder.remove()
         self._record()
         self._recorder.note_run(ran)
@@ -330,6 +319,7 @@ class Attachment(Replica):
         """
         self._restore(state)
         self._forget()
+        self.trained = False  # the ages are those of the state
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         mine = {key: value for key, value in self.state_dict().items() if key != "laws"}  # earlier versions have none
@@ -370,10 +360,18 @@ class Attachment(Replica):
     def _before_update(self, *, joined: bool = False) -> None:  # bound to this object, so that the hooks keep it alive
         refuse_capture(self.view, self.methods, self._forget)
         self._meet(joined)
+        self._unseen = False
+        self._follow()
         self._had_gradients = any(parameter.grad is not None for parameter in self._model.parameters())
         if self.view.ranks is None:  # a group may have run on other ranks
             self._unread.before_update(self.view)
-        self._chain.before_update()
+        if not (self._unseen and self._chain.needs_inputs()):
+            self._chain.before_update()
+
+    def _follow(self) -> None:
+        if self.view.changed():
+            self.refresh()  # the new modules' hooks have not seen this update: what reads activations skips it
+            self._unseen = not self._recorder.has_inputs() or self._chain.needs_inputs()
 
     def _tick(self, updates: int = 0, *, joined: bool = False) -> None:
         acts = self._recorder.has_inputs() or self._had_gradients  # else: another model's parameters were updated
@@ -381,9 +379,8 @@ class Attachment(Replica):
             self._announce(int(acts))
         if not (joined or acts):
             return
-        if self.view.changed():
-            self.refresh()  # this update was not seen by the new modules' hooks
-        else:
+        self._follow()
+        if not self._unseen:
             self._recorder.check(alone=self.view.ranks is None)
             if self.view.follow_device():
                 self._chain.move(self.view.device())

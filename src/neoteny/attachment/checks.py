@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -33,12 +34,27 @@ def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | N
     if not isinstance(model, nn.Module):
         raise TypeError(f"attach expects an nn.Module first; got {type(model).__name__}.")
     _refuse_parallel(model)
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "attach inside of torch.inference_mode(): what is made there cannot be changed in training. Call attach "
+            "outside of it."
+        )
+    if bare := [name for name, each in model.named_parameters() if each.is_meta]:
+        raise ValueError(
+            f"expected weights that hold numbers; {bare[0]} is on the device 'meta'. Give the model its weights "
+            "(model.to_empty, then initialise or load them), then make the optimizer and attach."
+        )
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63):
         raise ValueError(f"seed must be a 64-bit integer or None; got {seed!r}.")
     if not methods:
         raise ValueError("attach needs at least one method, e.g. neoteny.ContinualBackprop(replacement_rate=1e-4).")
     for method in methods:
-        if isinstance(method, Optimizer) or (isinstance(method, Method) and method.is_optimizer):
+        if isinstance(method, Optimizer):
+            raise TypeError(
+                "attach expects the model, the optimizer, then the methods: attach(model, optimizer, method, "
+                f"example=...); got {type(method).__name__}, an optimizer and not a method, after the optimizer."
+            )
+        if isinstance(method, Method) and method.is_optimizer:
             raise TypeError(
                 f"{type(method).__name__} is an optimizer, not a method to attach: pass it as the second argument, "
                 "as neoteny.optim.from_method("
@@ -47,6 +63,8 @@ def check_arguments(model: nn.Module, methods: tuple[Method, ...], seed: int | N
         if not isinstance(method, Method):
             given = method.__name__ if isinstance(method, type) else type(method).__name__
             hint = f" Did you mean {given}(...)?" if isinstance(method, type) else ""
+            if isinstance(method, (list, tuple)):
+                hint = " Pass methods one by one: attach(model, optimizer, *methods, example=...)."
             raise TypeError(f"attach expects methods such as neoteny.ContinualBackprop(...); got {given}.{hint}")
         if method.runs() is not None:
             raise ValueError(

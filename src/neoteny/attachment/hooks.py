@@ -233,13 +233,15 @@ class StepWatch:
                 "plastic.step() before any backward pass: expected loss.backward(), optimizer.step(), then "
                 "plastic.step(), once each."
             )
+        names = " and ".join(type(optimizer).__name__ for optimizer in self._optimizers)
         # A scaler that skips leaves gradients that are not finite; a user may have zeroed them since.
         if any(bool(gradient.any()) for gradient in gradients) and all(
             bool(torch.isfinite(gradient).all()) for gradient in gradients
         ):
             raise ValueError(
                 "plastic.step() without an update: the gradients are finite but optimizer.step() has not run since "
-                "the last plastic.step(). Call it after optimizer.step()."
+                f"the last plastic.step(), where the optimizer is the {names} that was given to attach. Call it after "
+                "optimizer.step(); if another optimizer trains the model now, attach again with that one."
             )
         self._backward.seen = False
         return False

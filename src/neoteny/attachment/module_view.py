@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from neoteny.attachment.parts import Parts
 from neoteny.attachment.running_again import run_again
 from neoteny.draws.initial import Declared, Distribution, ModuleDistribution, holders, initial_of, resolve
 from neoteny.layers.parameters import LayerParameters, layer_parameters
@@ -115,6 +117,21 @@ class ModuleView(View):
             name = f"{name.removesuffix('weight')}{self._computed[name].originals[-1]}"
         return self._model.get_parameter(name).grad
 
+    @contextmanager
+    def holding(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """Let some parameters and buffers have other values, until the end of a `with`."""
+        tensors = {name: self.tensor(name) for name in values}
+        with torch.no_grad():
+            kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+            for name, value in values.items():
+                tensors[name].copy_(value)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, value in kept.items():
+                    tensors[name].copy_(value)
+
     def initial(self, weight: str) -> Distribution | ModuleDistribution:
         """The initial distribution of a layer's weight."""
         module, _, key = weight.rpartition(".")
@@ -174,44 +191,28 @@ class ModuleView(View):
         self.on_rewrite()
 
     def changed(self) -> bool:
-        """Whether a module of some group is no longer the one that was attached, or has new neighbours (a new head)."""
-        return any(
-            children.get(key) is not module or len(children) != size for children, key, module, size in self._watched
-        )
+        """Whether a layer or a weight is no longer the one that was attached, or a layer has new neighbours."""
+        return self._parts.changed()
 
     def rebind(self, groups: Sequence[LiveGroup]) -> set[str]:
         """Take groups bound to the modules of today; returns the names of parameters that are no longer the same."""
-        old = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
+        before = self._parts
         self.groups = groups
         self._magnitudes = self._gradient_magnitudes = self._shared_inputs = None
         self._look()
-        new = {name: value for module, value in self._modules.items() for name, value in _tensors(module, value)}
         self._start_fused_ticks_again()
-        return {name for name, value in old.items() if new.get(name) is not value}
+        return before.not_in(self._parts)
 
     def _look(self) -> None:
-        """Look the model's modules up, and remember where those of the groups are."""
+        """Look the model's modules up, and remember what they are."""
         self._modules = dict(self._model.named_modules())
         self._owners.clear()
         self._group_parameters.clear()
         self._layers = None
-        ports = [port for group in self.groups for port in (*group.producers, *group.consumers, *group.norms)]
         written = [port for group in self.groups for port in (*group.producers, *group.consumers)]
         found = {port.weight: computed_weight(self._modules[port.module]) for port in written}
         self._computed: dict[str, ComputedWeight] = {name: each for name, each in found.items() if each is not None}
-        paths: set[str] = set()
-        for port in ports:
-            path = port.module
-            while path:  # the module, and each one that holds it
-                paths.add(path)
-                path = path.rpartition(".")[0]
-        holders = {
-            path: self._modules[path.rpartition(".")[0]]._modules for path in sorted(paths) if path in self._modules
-        }
-        self._watched = [
-            (children, path.rpartition(".")[2], self._modules[path], len(children))
-            for path, children in holders.items()
-        ]
+        self._parts = Parts(self._modules)
 
     def trainable(self, group: LiveGroup) -> bool:
         """Whether no parameter of the group was frozen since attach."""
@@ -333,10 +334,3 @@ class ModuleView(View):
         if name in self._computed:
             return [f"{name.removesuffix('weight')}{each}" for each in self._computed[name].originals]
         return [name] if isinstance(self.tensor(name), nn.Parameter) else []
-
-
-def _tensors(name: str, module: nn.Module) -> list[tuple[str, Tensor]]:
-    """A module's own parameters and buffers, with their names in the model."""
-    prefix = f"{name}." if name else ""
-    own = (*module._parameters.items(), *module._buffers.items())
-    return [(f"{prefix}{key}", value) for key, value in own if value is not None]

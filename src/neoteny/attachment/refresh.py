@@ -18,18 +18,29 @@ from neoteny.units.view import LiveGroup
 from neoteny.wiring.wiring import Wiring
 
 
-def follow(model: nn.Module, wiring: Wiring, view: ModuleView, chain: Chain, retraced: bool) -> None:
+def follow(model: nn.Module, wiring: Wiring | None, view: ModuleView, chain: Chain, retraced: bool) -> None:
     """Bind a view and the states of its methods to a model's modules of today; nothing is changed if that fails.
 
     Args:
-        model, wiring, view, chain: of the attachment.
+        model, wiring, view, chain: of the attachment; no wiring if no method needs units.
         retraced: whether the wiring was traced from the model as it is now.
 
     Raises:
         ValueError: the groups do not fit the modules, or the optimizer does not own their parameters.
     """
+    live = [] if wiring is None else _bind_again(model, wiring, view, retraced)
+    gone = view.rebind(live)
+    chain.forget(gone)
+    chain.extend()
+
+
+def _bind_again(model: nn.Module, wiring: Wiring, view: ModuleView, retraced: bool) -> list[LiveGroup]:
+    """The groups bound to the modules of today, and the view's laws for them."""
     state = view.optimizer_state
-    owned = {group.name for group in owned_groups(wiring, model, state).groups}
+    try:
+        owned = {group.name for group in owned_groups(wiring, model, state).groups}
+    except ValueError:  # none is left
+        owned = set()
     strangers = [group.name for group in wiring.groups if group.name not in owned]
     if strangers:
         raise ValueError(
@@ -50,14 +61,12 @@ def follow(model: nn.Module, wiring: Wiring, view: ModuleView, chain: Chain, ret
     units = {port.key for group in view.groups for port in group.producers}
     others = {name: law for name, law in laws.items() if name not in units}  # of methods that redraw all weights
     view.laws = {**others, **{name: laws[name] for name in producers_of(wiring)}}
-    gone = view.rebind(live)
-    chain.forget(gone)
-    chain.extend()
+    return live
 
 
-def with_added(wiring: Wiring, model: nn.Module) -> Wiring:
+def with_added(wiring: Wiring | None, model: nn.Module) -> Wiring | None:
     """The wiring with layers that were added to the model since it was traced among those that no example reached."""
-    if not wiring.shapes:
+    if wiring is None or not wiring.shapes:
         return wiring
     layers = [name for name, (_, kind) in watched_modules(model).items() if kind == "boundary"]
     parameters = {name: [each for each, _ in model.get_submodule(name).named_parameters(name)] for name in layers}
@@ -74,8 +83,10 @@ def _check_modules(model: nn.Module, groups: Sequence[LiveGroup]) -> None:
             axis = int(isinstance(port, ProducerPort) == port.input_first)
             found = weight.shape[axis] * (port.groups if axis else 1) if isinstance(weight, Tensor) else None
             if found != port.width:
-                now = "is gone" if module is None else f"is {module}"
+                shape = f" with a weight of shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else ""
+                now = "is gone" if module is None else f"is {module}{shape}"
                 raise ValueError(
                     f"The model changed after attach: {port.module} {now}, where the units of {group.name!r} had "
-                    f"{port.width} features. Trace the model again: plastic.refresh(example=...)."
+                    f"{port.width} features. Trace the model again: plastic.refresh(example=...). A Linear whose "
+                    "weight was cut or extended in place needs its in_features and out_features set first."
                 )

@@ -52,7 +52,8 @@ class Attaching:
         return dict(self._replaced) if self.plastic is None else self.plastic.replaced
 
     def start(self, model: nn.Module, optimizers: Sequence[Optimizer], example: Any = None) -> None:
-        """Attach now if there is an example, else at the model's first training pass."""
+        """Attach to the optimizers that train it: now if there is an example, else at its first training pass."""
+        optimizers = [each for each in optimizers if _trains(each, model)] or optimizers
         example = self._example if example is None else example
         self.stop()
         if self._of is not None and self._of() is not model:
@@ -63,7 +64,8 @@ class Attaching:
             return
 
         def first_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if module.training and torch.is_grad_enabled():
+            trained = any(parameter.requires_grad for parameter in module.parameters())  # else another part's turn
+            if module.training and torch.is_grad_enabled() and trained:
                 self._stop_waiting()
                 self._attach(model, optimizers, as_example(model, args, kwargs))
 
@@ -101,7 +103,9 @@ class Attaching:
             self.plastic.load_state_dict(state)
 
     def _attach(self, model: nn.Module, optimizers: Sequence[Optimizer], example: Any) -> None:
-        state = self._state
+        state, options = self._state, self._options
+        if state is not None and options.get("seed") is None:  # a draw would shift what the framework has restored
+            options = {**options, "seed": state.get("seed")}
         kind = next((parameter.device.type for parameter in model.parameters()), "cpu")
         with torch.autocast(kind, enabled=False):  # a first training pass may run under one
             made = attach(
@@ -111,7 +115,7 @@ class Attaching:
                 example=example,
                 auto=True,
                 trained=state is not None,
-                **self._options,
+                **options,
             )
         if state is not None:
             try:
@@ -128,3 +132,9 @@ class Attaching:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "plastic": None, "_state": self.state_dict() or None, "_of": None, "_waiting": []}
+
+
+def _trains(optimizer: Optimizer, model: nn.Module) -> bool:
+    """Whether an optimizer owns a parameter of the model: a part may have one of several optimizers to itself."""
+    mine = {id(parameter) for parameter in model.parameters()}
+    return any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"])

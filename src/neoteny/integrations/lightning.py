@@ -31,8 +31,10 @@ def _callbacks() -> tuple[type, ...]:
 class Plasticity(*_callbacks()):
     """Attaches methods when training begins, ticks after every optimizer step, and is saved in every checkpoint.
 
-    The number of units replaced is logged as `plasticity/replaced`. A run that is resumed from a checkpoint goes on as
-    if it had not stopped; a second `fit` of the same module goes on with the statistics of the first.
+    Several parts, such as the two networks of a GAN, get a callback each, with `module=`. The number of units replaced
+    is logged as `plasticity/replaced`; of several callbacks, each as `plasticity/<module>/replaced`. A run that is
+    resumed from a checkpoint goes on as if it had not stopped; a second `fit` of the same module goes on with the
+    statistics of the first.
 
     Args:
         methods: as for `neoteny.attach`.
@@ -58,6 +60,11 @@ class Plasticity(*_callbacks()):
         return self._attaching.plastic
 
     @property
+    def state_key(self) -> str:
+        """Under which a checkpoint keeps the state: every part has a key of its own."""
+        return self._generate_state_key(module=self._module) if self._module else super().state_key
+
+    @property
     def replaced(self) -> dict[str, int]:
         """How many units of each group were replaced so far."""
         return self._attaching.replaced
@@ -74,7 +81,9 @@ class Plasticity(*_callbacks()):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """Log the number of units replaced so far."""
         if self._log and self._attaching.plastic is not None:
-            pl_module.log("plasticity/replaced", float(sum(self.replaced.values())))
+            alone = sum(isinstance(each, Plasticity) for each in trainer.callbacks) == 1 or not self._module
+            name = "plasticity/replaced" if alone else f"plasticity/{self._module}/replaced"
+            pl_module.log(name, float(sum(self.replaced.values())))
 
     def on_fit_end(self, trainer: Any, pl_module: nn.Module) -> None:
         """Detach: the next fit has other optimizers."""

@@ -236,12 +236,14 @@ def unwritable(model: nn.Module, *, frozen: bool = True) -> dict[str, str]:
                 continue
             reasons[name] = reason
             continue
+        frozen_keys = [key for key, parameter in own.items() if frozen and not parameter.requires_grad]
+        if frozen_keys:
+            are = "is" if len(frozen_keys) == 1 else "are"
+            reasons[name] = f"its {' and '.join(frozen_keys)} {are} frozen (requires_grad=False)"
         for key, parameter in own.items():
             others = [owner for owner in owners[parameter.data_ptr()] if owner != (f"{name}.{key}" if name else key)]
             if others:
                 reasons[name] = f"its {key} is shared with {', '.join(others)}"
-            elif frozen and not parameter.requires_grad:
-                reasons[name] = f"its {key} is frozen (requires_grad=False)"
     return reasons
 
 

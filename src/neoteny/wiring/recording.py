@@ -6,7 +6,7 @@ Before this: `sandbox.py`; after it: `probe.py` replays the recording with some 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -247,6 +247,12 @@ def record(sandbox: Sandbox, example: Any, *, training: bool = False, closed: Co
     try:
         recording = Recording(sandbox, example, training=training, closed=closed)
     except Exception as error:
+        if type(sandbox.model).forward is nn.Module.forward:
+            raise ValueError(
+                f"expected a model with a forward; {type(sandbox.model).__name__} has none, so that it cannot be "
+                "called with an example: use the parts that your loop calls, one by one (model.actor, model.critic), "
+                "or a module around it whose forward makes the calls of your loop."
+            ) from error
         raise ValueError(
             f"expected an example batch the model accepts; with {describe_example(example)} the model raised "
             f"{type(error).__name__}: {error}: pass an example batch the model accepts (a tensor, a tuple of "
@@ -281,7 +287,13 @@ def _nan_tensor(value: Tensor | float) -> bool:
 
 
 def first_alone(sandbox: Sandbox, example: Any) -> str:
-    """A hint for a batch of a data loader: whether the model accepts its first part, without the targets."""
+    """A hint for a batch of a data loader: whether the model takes a dict whole, or the first part without targets."""
+    if isinstance(example, Mapping):
+        try:
+            sandbox.forward(example=(example,))
+        except Exception:  # then that is not the reason
+            return ""
+        return " The model accepts the dict itself as its one argument: pass it in a tuple, example=(batch,)."
     if not isinstance(example, (tuple, list)) or len(example) < 2 or not isinstance(example[0], Tensor):
         return ""
     try:
@@ -298,5 +310,8 @@ def describe_example(example: Any) -> str:
     if isinstance(example, dict):
         return "{" + ", ".join(f"{key!r}: {describe_example(value)}" for key, value in example.items()) + "}"
     if isinstance(example, (tuple, list)):
-        return f"a {type(example).__name__} of ({', '.join(map(describe_example, example))})"
+        parts = list(map(describe_example, example))
+        if len(parts) > 4 and len(set(parts)) == 1:
+            return f"a {type(example).__name__} of {len(parts)}, each {parts[0]}"
+        return f"a {type(example).__name__} of ({', '.join(parts)})"
     return type(example).__name__

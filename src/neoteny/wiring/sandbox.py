@@ -296,14 +296,19 @@ def _set_random_states(states: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _quiet_switches() -> Iterator[None]:
-    """Global switches: no fused attention (it bypasses modules, swallows NaN), no argument checks that reject NaN."""
+    """Global switches: no fused attention (it bypasses modules, swallows NaN), no argument checks that reject NaN.
+
+    Under autocast, no copies of weights in half precision that are kept: passes would not see weights that were edited.
+    """
     fastpath = torch.backends.mha.get_fastpath_enabled()
     validate = Distribution._validate_args
     benchmark = torch.backends.cudnn.benchmark
+    cached = torch.is_autocast_cache_enabled()
     compiled = "torch._dynamo" in sys.modules  # else nothing is, and importing the compiler takes seconds
     try:
         torch.backends.mha.set_fastpath_enabled(False)
         Distribution.set_default_validate_args(False)
+        torch.set_autocast_cache_enabled(False)
         torch.backends.cudnn.benchmark = False  # it may pick another algorithm, hence another rounding, at each call
         with contextlib.ExitStack() as stack:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -313,4 +318,5 @@ def _quiet_switches() -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
         Distribution.set_default_validate_args(validate)
+        torch.set_autocast_cache_enabled(cached)
         torch.backends.cudnn.benchmark = benchmark

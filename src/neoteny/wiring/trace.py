@@ -95,7 +95,9 @@ def trace(
     if not wiring.groups:
         raise ValueError(
             "expected a model with at least one group of hidden units (a Linear or Conv layer that feeds another one); "
-            f"found none.{wiring.reasons() or ' The model has no linear layer or convolution.'}"
+            f"found none.{wiring.reasons() or ' The model has no linear layer or convolution.'}\n"
+            "Units are found in modules of torch.nn (nn.Linear, nn.Conv2d, nn.LSTM). Methods that act on weights need "
+            "none: neoteny.L2Init, neoteny.ShrinkAndPerturb."
         )
     _warn_uncalled(model, wiring)
     return wiring

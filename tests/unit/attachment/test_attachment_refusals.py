@@ -37,6 +37,15 @@ def test_bad_hyperparameters_are_refused(arguments: dict[str, Any], error: type[
         ContinualBackprop(**arguments)
 
 
+class OfBatch(nn.Module):
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+        return self.net(batch["x"])
+
+
 def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[Exception], str]]:
     x = torch.zeros(1, 6)
 
@@ -47,6 +56,41 @@ def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[E
             "owns none of the model's parameters",
         ),
         "torch optimizer as method": (lambda m, o: neoteny.attach(m, o, o, example=x), TypeError, "not a method"),
+        "method before the optimizer": (
+            lambda m, o: neoteny.attach(m, FAST, o, example=x),  # pyright: ignore[reportArgumentType]
+            TypeError,
+            r"attach\(model, optimizer, method, example=\.\.\.\); got SGD, an optimizer and not a method",
+        ),
+        "list of methods": (
+            lambda m, o: neoteny.attach(m, o, [FAST], example=x),  # pyright: ignore[reportArgumentType]
+            TypeError,
+            r"got list\. Pass methods one by one: attach\(model, optimizer, \*methods",
+        ),
+        "dict as the one argument": (
+            lambda m, o: neoteny.attach(OfBatch(m), o, FAST, example={"x": x, "names": ["a"] * 9}),
+            ValueError,
+            r"'names': a list of 9, each str.*accepts the dict itself as its one argument: .* example=\(batch,\)",
+        ),
+        "inference mode": (
+            lambda m, o: torch.inference_mode()(neoteny.attach)(m, o, FAST, example=x),
+            RuntimeError,
+            r"attach inside of torch\.inference_mode\(\)",
+        ),
+        "weights on meta": (
+            lambda m, o: neoteny.attach(copy.deepcopy(m).to("meta"), o, FAST, example=x),
+            ValueError,
+            r"0\.weight is on the device 'meta'",
+        ),
+        "no forward": (
+            lambda m, o: neoteny.attach(nn.ModuleDict({"actor": m}), o, FAST, example=x),
+            ValueError,
+            r"ModuleDict has none.* the parts that your loop calls, one by one",
+        ),
+        "no layer with units": (
+            lambda m, o: neoteny.attach(m[0], o, FAST, example=x),  # pyright: ignore[reportIndexIssue]
+            ValueError,
+            r"Methods that act on weights need none: neoteny\.L2Init",
+        ),
         "optimizer method": (
             lambda m, o: neoteny.attach(m, o, neoteny.methods.SGD(0.1), example=x),
             TypeError,
@@ -130,6 +174,17 @@ def test_bad_attachments_are_refused_and_leave_the_model_as_it_was(name: str) ->
     assert not optimizer._optimizer_step_pre_hooks
     if name not in ("foreign optimizer", "data parallel"):  # these build another network in between
         assert torch.equal(random, torch.get_rng_state())
+
+
+def test_a_tick_after_the_step_of_another_optimizer_names_the_one_that_is_attached() -> None:
+    model = mlp()
+    plastic = neoteny.attach(model, torch.optim.Adam(model.parameters()), FAST, example=torch.zeros(1, 6))
+    newer = torch.optim.SGD(model.parameters(), 0.05)
+    x, y = batches(1)[0]
+    (model(x) - y).square().mean().backward()
+    newer.step()
+    with pytest.raises(ValueError, match=r"the Adam that was given to attach.*attach again with that one"):
+        plastic.step()
 
 
 def test_one_process_of_distributed_data_parallel_trains_as_a_plain_module(tmp_path: Any) -> None:

@@ -198,6 +198,29 @@ def test_a_head_that_the_optimizer_does_not_own_is_an_error_that_says_so() -> No
         run(model, optimizer, plastic, 1)
 
 
+def test_weights_that_were_assigned_to_all_layers_are_an_error_that_says_so() -> None:
+    model = Heads()
+    optimizer = torch.optim.Adam(model.parameters())
+    plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+    run(model, optimizer, plastic, 3)
+    model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)  # the optimizer still trains the former ones
+    with pytest.raises(ValueError, match=r"The model changed after attach, .* does not own all weights of .* a, b"):
+        run(model, optimizer, plastic, 1)
+
+
+def test_a_newer_attachment_goes_on_with_the_ages_of_the_earlier_one_and_says_so() -> None:
+    model = Heads()
+    optimizer = torch.optim.Adam(model.parameters())
+    plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+    run(model, optimizer, plastic, 30)
+    newer = torch.optim.SGD(model.parameters(), 0.01)
+    again = neoteny.attach(model, newer, FAST, example=X, trained=True)
+    assert "every unit's age started at zero" in str(again)
+    again.load_state_dict(plastic.state_dict())
+    assert "every unit's age started at zero" not in str(again)
+    assert again.replaced == plastic.replaced
+
+
 def test_other_sizes_are_traced_again() -> None:
     model = Heads()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -213,6 +236,23 @@ def test_other_sizes_are_traced_again() -> None:
     assert plastic.replaced["a"] >= kept
     assert plastic.replaced["b"] > 0
     assert plastic.state_dict()["groups"] == {"a": 8, "b": 12}
+
+
+def test_units_that_were_cut_away_in_place_are_refused_then_traced_again() -> None:
+    model = Heads()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    plastic = neoteny.attach(model, optimizer, FAST, example=X, seed=1)
+    run(model, optimizer, plastic, 20)
+    for parameter in model.parameters():
+        parameter.grad = None
+    model.b.weight.data, model.b.bias.data = model.b.weight.data[:5], model.b.bias.data[:5]
+    model.head.weight.data = model.head.weight.data[:, :5]
+    with pytest.raises(ValueError, match=r"a weight of shape \(5, 8\).*had 8 features.*in_features and out_features"):
+        run(model, optimizer, plastic, 1)
+    model.b.out_features = model.head.in_features = 5
+    plastic.refresh(example=X)
+    run(model, optimizer, plastic, 30)
+    assert plastic.state_dict()["groups"] == {"a": 8, "b": 5}
 
 
 def test_a_group_that_is_not_read_for_long_is_told_once() -> None:

@@ -54,15 +54,16 @@ def fit(folder: Path, model: Any, callback: Plasticity, steps: int, resume: Path
     return trainer
 
 
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
-    whole, callback = build(), Plasticity(FAST, seed=1)
+@pytest.mark.parametrize("seed", [1, None])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, seed: int | None) -> None:
+    whole, callback = build(), Plasticity(FAST, seed=seed)
     trainer = fit(tmp_path / "whole", whole, callback, 24)
     logged = [entry["plasticity/replaced"] for entry in trainer.state.log_history if "plasticity/replaced" in entry]
     assert logged[-1] > 20
     assert not any(module._forward_pre_hooks for module in whole.modules())
 
     checkpoint = tmp_path / "whole" / "checkpoint-12"
-    resumed, again = build(), Plasticity(FAST, seed=1, resume_from=checkpoint)
+    resumed, again = build(), Plasticity(FAST, seed=seed, resume_from=checkpoint)
     fit(tmp_path / "again", resumed, again, 24, resume=checkpoint)
     for name, parameter in whole.named_parameters():
         assert torch.equal(parameter, resumed.get_parameter(name)), name

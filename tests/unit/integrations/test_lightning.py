@@ -131,6 +131,57 @@ def test_a_part_that_is_called_by_itself_is_named(tmp_path: Path) -> None:
         fit(tmp_path / "whole", Plasticity(FAST), build(whole=False), 5)
 
 
+class Gan(pl.LightningModule):
+    """Two networks that take turns, each with an optimizer; the second makes two updates per update of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.maker = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 6))
+        self.judge = nn.Sequential(nn.Linear(6, 16), nn.LeakyReLU(), nn.Linear(16, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        first, second = self.optimizers()  # pyright: ignore[reportGeneralTypeIssues]
+        noise = torch.randn(len(batch[0]), 4)
+        self.toggle_optimizer(first)
+        self.update(first, -self.judge(self.maker(noise)).mean())
+        self.untoggle_optimizer(first)
+        self.toggle_optimizer(second)
+        for _ in range(2):
+            self.update(second, (self.judge(self.maker(noise).detach()) - self.judge(batch[0])).mean())
+        self.untoggle_optimizer(second)
+
+    def update(self, optimizer: Any, loss: Tensor) -> None:
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.maker, self.judge)], []
+
+
+def test_each_network_of_a_gan_has_a_callback_that_counts_the_updates_of_its_own_optimizer(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, parts = Gan(), ("maker", "judge")
+    callbacks = [Plasticity(FAST, module=part, seed=1) for part in parts]
+    ages: dict[str, int] = {}
+
+    class Look(pl.Callback):
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            for part, each in zip(parts, callbacks, strict=True):
+                ages[part] = each.plastic.state_dict()["states"][0]["0"]["schedule"]["step"]
+            assert {f"plasticity/{part}/replaced" for part in parts} <= set(trainer.logged_metrics)
+
+    checkpoint = ModelCheckpoint(tmp_path, save_last=True)
+    options: dict[str, Any] = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(max_epochs=1, callbacks=[*callbacks, Look(), checkpoint], **options)
+    trainer.fit(model, loader())
+    assert ages == {"maker": 20, "judge": 40}
+    assert all(sum(each.replaced.values()) > 5 for each in callbacks)
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=False)["callbacks"]
+    assert [saved[each.state_key]["states"][0]["0"]["schedule"]["step"] for each in callbacks] == [20, 40]
+
+
 def test_the_optimizers_of_a_lightning_module_can_be_attached_by_hand(tmp_path: Path) -> None:
     class ByHand(Regression):
         def on_fit_start(self) -> None:

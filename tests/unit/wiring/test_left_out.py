@@ -135,6 +135,13 @@ def test_layers_that_must_not_be_written_are_left_out_with_their_neighbours(spoi
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+def test_the_reason_names_all_that_is_frozen() -> None:
+    model = FunctionalMLP()
+    model.fc2.requires_grad_(False)
+    reason = find(model, torch.randn(3, 5)).left_out["fc2"]
+    assert reason == "its weight and bias are frozen (requires_grad=False)"
+
+
 def test_frozen_layers_can_still_be_found() -> None:
     model = FunctionalMLP().requires_grad_(False)
     with pytest.raises(ValueError, match="frozen"):

@@ -34,6 +34,19 @@ def test_examples_as_tuple_and_dict() -> None:
     assert len(checked(Two(), {"x": x, "scale": scale, "flip": True})) == 2
 
 
+def test_under_autocast_the_same_groups_are_found_and_wrong_ones_refused() -> None:
+    hidden = [nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU()]
+    model = nn.Sequential(*hidden, nn.Linear(16, 2))
+    two = ActorCritic()
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.randn(8, 6))  # keeps copies of the weights in half precision
+        assert [group.name for group in trace(model, torch.randn(8, 6))] == ["0", "3"]
+        assert torch.is_autocast_cache_enabled()
+        two(torch.randn(3, 4))
+        with pytest.raises(WiringError):
+            trace(two, torch.randn(3, 4), groups=[UnitGroup("trunk.2", ["actor"])])
+
+
 def test_layers_called_by_keyword() -> None:
     class Keyword(FunctionalMLP):
         def forward(self, x: Tensor) -> Tensor:

@@ -161,7 +161,9 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"neoteny.{_HOMES[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"neoteny.{name}")
-    raise AttributeError(f"module 'neoteny' has no attribute {name!r}")
+    from neoteny.text import nearest
+
+    raise AttributeError(f"module 'neoteny' has no attribute {name!r}.{nearest(name, __all__)}")
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
 import pickle
 import re
 from collections.abc import Iterator, Mapping
@@ -36,6 +38,21 @@ def test_every_exported_method_has_an_example_and_nothing_else_has() -> None:
     assert [name for name in FOUND if EXAMPLES[name].off is None] == always
 
 
+def test_a_method_of_a_user_may_have_an_init_of_its_own() -> None:
+    class Named(Method):
+        def __init__(self, **settings: float) -> None:
+            self.settings = settings
+
+    class Late(Method):
+        def __init__(self, after: int = 3) -> None:
+            self.after = after
+
+    assert Named(rate=1.0).settings == {"rate": 1.0}
+    assert Late(after=4).after == copy.copy(Late(4)).after == 4
+    with pytest.raises(TypeError, match="Did you mean 'after'"):
+        Late(aftr=1)  # pyright: ignore[reportCallIssue]
+
+
 def test_every_method_of_the_package_is_exported() -> None:
     def below(kind: type[Method]) -> set[type[Method]]:
         return {kind}.union(*(below(child) for child in kind.__subclasses__()))
@@ -55,6 +72,17 @@ class TestSettings:
         assert pickle.loads(pickle.dumps(method)) == method
         assert eval(repr(method), dict(vars(methods))) == method
         assert hash(method) == hash(make(name))
+
+    def test_are_the_signature_of_the_class(self, name: str) -> None:
+        kind, settings = FOUND[name], [field.name for field in dataclasses.fields(make(name))]  # pyright: ignore
+        assert list(inspect.signature(kind).parameters) == settings
+        assert kind(**make(name).hyperparameters()) == copy.deepcopy(make(name)) == make(name)
+
+    def test_that_are_misspelt_are_refused_with_the_nearest_that_is_known(self, name: str) -> None:
+        settings = make(name).hyperparameters()
+        longest = max(settings, key=len)
+        with pytest.raises(TypeError, match=rf"{name}\(\) got an .* '{longest}x'\. Did you mean '{longest}'\?"):
+            FOUND[name](**{f"{longest}x": settings.pop(longest)}, **settings)
 
     def test_have_a_card_for_the_table_of_methods(self, name: str) -> None:
         card = FOUND[name].card

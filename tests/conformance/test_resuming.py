@@ -6,8 +6,11 @@ import io
 
 import pytest
 import torch
+from torch import nn
 
-from support.method_cases import FOUND, OTHERS, Attached, go_together, make, network, stacked, stream
+import neoteny
+from neoteny.methods import Method
+from support.method_cases import FOUND, INPUTS, OTHERS, OUTPUTS, Attached, go_together, make, network, stacked, stream
 
 STOP = 23  # no example's period divides it
 
@@ -65,3 +68,29 @@ class TestASavedRun:
             others.load_state_dict(runs.state_dict())
         for old, new in zip(before, others.view.tensors.values(), strict=True):
             assert torch.equal(old, new)
+
+
+def noisy(seed: int) -> nn.Sequential:
+    """A network that draws masks and keeps statistics of its own."""
+    torch.manual_seed(seed)
+    first = [nn.Linear(INPUTS, 9), nn.BatchNorm1d(9), nn.ReLU(), nn.Dropout(0.3)]
+    return nn.Sequential(*first, nn.Linear(9, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, OUTPUTS)).double()
+
+
+@pytest.mark.parametrize("adam", [False, True], ids=["sgd", "adam"])
+@pytest.mark.parametrize("name", [*OTHERS, "gxd"])
+def test_a_module_with_dropout_and_batch_norm_goes_on_too(name: str, adam: bool) -> None:
+    def method() -> Method:
+        return neoteny.ContinualBackprop(0.05, 5, utility="gxd") if name == "gxd" else make(name)
+
+    batches = stream(60)
+    run = Attached(method(), model=noisy(0), adam=adam)
+    run.train(batches[:30])
+    file, random = run.save(), torch.get_rng_state()
+    expected = run.train(batches[30:])
+    other = Attached(method(), model=noisy(5), seed=99, adam=adam)
+    other.load(file)
+    torch.set_rng_state(random)
+    assert other.train(batches[30:]) == expected
+    for key, value in run.model.state_dict().items():
+        assert torch.equal(other.model.state_dict()[key], value), key

@@ -20,6 +20,7 @@ def imported(code: str) -> set[str]:
 
 def test_import_neoteny_imports_nothing_heavy_not_even_torch() -> None:
     assert not imported("import neoteny") & {*HEAVY, "torch"}
+    assert not imported("import neoteny; assert not hasattr(neoteny, 'atach')") & {*HEAVY, "torch"}
 
 
 def test_using_every_public_name_imports_torch_and_numpy_and_nothing_else() -> None:
@@ -40,6 +41,14 @@ def test_every_public_name_resolves(name: str) -> None:
     assert getattr(neoteny, name) is not None
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'atach'"):
-        _ = neoteny.atach  # pyright: ignore[reportAttributeAccessIssue]
+def test_an_unknown_name_is_an_attribute_error_that_suggests_the_nearest() -> None:
+    for name, hint in (("atach", "attach"), ("ContinualBackpropagation", "ContinualBackprop")):
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. Did you mean '{hint}'\?"):
+            getattr(neoteny, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'xyz'\.$"):
+        _ = neoteny.xyz  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ImportError, match="cannot import name 'atach'"):
+        from neoteny import atach  # pyright: ignore[reportAttributeAccessIssue] # noqa: F401
+    from neoteny import text  # a module that is no public name
+
+    assert text.__name__ == "neoteny.text"

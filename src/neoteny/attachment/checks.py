@@ -103,7 +103,7 @@ def check_accumulation(accumulate: str, methods: tuple[Method, ...]) -> None:
 
 
 def check_owner(inner: nn.Module, state: OptimizerState, earlier: Collection[Any]) -> None:
-    """Refuse an optimizer that is attached already, or that is another model's."""
+    """Refuse optimizers that are attached already, or any that is another model's."""
     if any(set(each.optimizers) & set(state.optimizers) for each in earlier):
         raise ValueError(
             "The model is already attached with this optimizer, and both attachments would act at every update. Pass "
@@ -114,6 +114,14 @@ def check_owner(inner: nn.Module, state: OptimizerState, earlier: Collection[Any
             f"The optimizer owns none of the model's parameters: build it as {type(state.optimizers[0]).__name__}"
             "(model.parameters(), ...) from the very model that is attached."
         )
+    mine = {id(parameter) for parameter in inner.parameters()}
+    for number, each in enumerate(state.optimizers, 1):
+        if not any(id(parameter) in mine for group in each.param_groups for parameter in group["params"]):
+            raise ValueError(
+                f"Optimizer {number} of the {len(state.optimizers)} given, {type(each).__name__}, owns none of the "
+                "model's parameters, and an update is one step of each of them. Give only those that train this model; "
+                "attach another model (the other network of a GAN, say) with its own optimizer."
+            )
 
 
 def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:

@@ -87,6 +87,5 @@ def _check_modules(model: nn.Module, groups: Sequence[LiveGroup]) -> None:
                 now = "is gone" if module is None else f"is {module}{shape}"
                 raise ValueError(
                     f"The model changed after attach: {port.module} {now}, where the units of {group.name!r} had "
-                    f"{port.width} features. Trace the model again: plastic.refresh(example=...). A Linear whose "
-                    "weight was cut or extended in place needs its in_features and out_features set first."
+                    f"{port.width} features. Trace the model again: plastic.refresh(example=...)."
                 )

@@ -2,7 +2,8 @@
 
 The flow: `wiring/trace.py` finds the hidden units, one pass on the user's inputs reads them, and `metrics/` measures
 them. A freshly initialised copy of the same network (`fresh_copy.py`), measured on the same inputs, shows what would be
-normal. `result.py` puts the difference into words. With `probe=`, copies are trained as well (`probe.py`).
+normal. `result.py` puts the difference into words, `advice.py` what to do where something is attached already. With
+`probe=`, copies are trained as well (`probe.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from neoteny import metrics
+from neoteny.diagnosis.advice import with_attached
 from neoteny.diagnosis.fresh_copy import FreshCopies, checked_copy, copy_model, has_seen_data, set_norm_statistics
 from neoteny.diagnosis.measure import Bounds, find_bounds, measure
 from neoteny.diagnosis.probe import Probe, Probed, run_probe
-from neoteny.diagnosis.result import Diagnosis, LayerDiagnosis, needs_more, sentences_on, with_copy
+from neoteny.diagnosis.result import (
+    REPLACE,
+    Diagnosis,
+    LayerDiagnosis,
+    findings,
+    needs_more,
+    sentences_on,
+    with_copy,
+)
 from neoteny.wiring.modules import unwrap
 from neoteny.wiring.recurrent import without_hidden
 from neoteny.wiring.sandbox import Sandbox, few_examples, leaves
@@ -109,7 +119,8 @@ def diagnose(
         tuple(notes),
         probed,
     )
-    return replace(found, verdict=tuple(sentences_on(found)))
+    losing = [layer.name for layer in found.layers if any(REPLACE in each for each in findings(layer).values())]
+    return replace(found, verdict=with_attached(sentences_on(found), model, losing))
 
 
 def _probe(sandbox: Sandbox, control: bool | nn.Module, copies: FreshCopies | None, probe: Probe) -> Probed:

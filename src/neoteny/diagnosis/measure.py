@@ -194,6 +194,8 @@ def incoming_magnitude(model: nn.Module, group: UnitGroup) -> float:
     for port in group.producers:
         module = model.get_submodule(port.module)
         weight = cast(Tensor, module.weight)
-        rows = weight.transpose(0, 1) if input_first(module) else weight
-        incoming.append(rows[cast(Tensor, port.features).flatten()])
+        if input_first(module):  # (in, out / groups, ...), each group of a transposed convolution on its own
+            by_group = weight.unflatten(0, (getattr(module, "groups", 1), -1))
+            weight = by_group.transpose(1, 2).flatten(0, 1)
+        incoming.append(weight[cast(Tensor, port.features).flatten()])
     return float(metrics.weight_magnitude(incoming))

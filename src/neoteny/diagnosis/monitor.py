@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from neoteny import metrics
 from neoteny.attachment.registry import attachments
+from neoteny.diagnosis.advice import with_attached
 from neoteny.diagnosis.destinations import Destination, destination
 from neoteny.diagnosis.diagnose import find_units
 from neoteny.diagnosis.fresh_copy import FreshCopies
@@ -281,7 +282,8 @@ class Monitor:
                 del waiting[:-MOST_SAMPLES]
         if sample.findings and not self.warned:
             self.warned = True
-            warnings.warn(announce(sample), RuntimeWarning, stacklevel=2)
+            findings = with_attached(sample.findings, self._inner)
+            warnings.warn(announce(sample, findings), RuntimeWarning, stacklevel=2)
 
     def _warn(self, kind: str, text: str) -> None:
         if kind not in self._told:

@@ -143,11 +143,11 @@ def judge(samples: Sequence[Sample]) -> tuple[str, ...]:
     return (*(sentence for sentence, _ in lasting), *dict.fromkeys(remedy for _, remedy in lasting))
 
 
-def announce(sample: Sample) -> str:
-    """The warning for a sample with findings."""
+def announce(sample: Sample, words: Sequence[str]) -> str:
+    """The warning for a sample with findings, in these words."""
     grown_alone = not {REPLACE, BROKEN} & set(sample.findings)  # weights may grow for a good reason
     verdict = "may be losing plasticity" if grown_alone else "is losing plasticity"
-    return f"After {sample.step} steps the network {verdict}. {' '.join(sample.findings)}"
+    return f"After {sample.step} steps the network {verdict}. {' '.join(words)}"
 
 
 def _mean(samples: Sequence[Sample]) -> dict[str, LayerDiagnosis]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 
 from neoteny.layers import recurrent
 from neoteny.layers.lookalikes import Norm, norm_of
@@ -138,20 +139,31 @@ def width_out(module: nn.Module) -> int:
     """Rows of a boundary module; hidden features of a recurrent one."""
     if isinstance(module, RECURRENT):
         return recurrent.width_out(module)
-    if isinstance(module, _ConvNd):
-        return module.out_channels
-    weight = cast(Tensor, module.weight)
-    return module.out_features if isinstance(module, nn.Linear) else weight.shape[1]
+    if isinstance(module, (nn.Linear, _ConvNd)):
+        return _sizes(module)[0]
+    return cast(Tensor, module.weight).shape[1]
+
+
+def _sizes(module: nn.Linear | _ConvNd) -> tuple[int, int]:
+    """Outputs and inputs by the weight: where rows or columns were cut or added in place, the attributes are old."""
+    convolution = isinstance(module, _ConvNd)
+    weight = module._parameters.get("weight")
+    if weight is None or is_lazy(weight) or weight.dim() < 2 or not weight.is_floating_point():  # computed, or packed
+        if convolution:
+            return module.out_channels, module.in_channels
+        return module.out_features, module.in_features
+    first, second = weight.shape[:2]
+    if not convolution:
+        return first, second
+    return (second * module.groups, first) if module.transposed else (first, second * module.groups)
 
 
 def width_in(module: nn.Module) -> int:
     """Input features of a boundary module or a norm: what a consumer's or a norm's port indexes."""
-    if isinstance(module, nn.Linear):
-        return module.in_features
+    if isinstance(module, (nn.Linear, _ConvNd)):
+        return _sizes(module)[1]
     if isinstance(module, RECURRENT):
         return module.input_size
-    if isinstance(module, _ConvNd):
-        return module.in_channels
     if (norm := _foreign_norm(module)) is not None:
         return norm.features
     if isinstance(module, nn.GroupNorm):
@@ -159,7 +171,8 @@ def width_in(module: nn.Module) -> int:
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return int(torch.Size(module.normalized_shape).numel())
     if isinstance(module, (_BatchNorm, _InstanceNorm)):
-        return module.num_features
+        scale = module._parameters.get("weight")
+        return module.num_features if scale is None or is_lazy(scale) else len(scale)  # may be cut, too
     return cast(Tensor, module.weight).shape[0]
 
 

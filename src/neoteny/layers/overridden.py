@@ -46,10 +46,11 @@ def _same_as_base(trial: nn.Module, weight: Tensor) -> bool:
     """Whether the outputs are those of the stock class."""
     stock = next(each for each in type(trial).__mro__ if each.__module__.startswith("torch.nn.modules"))
     if isinstance(trial, nn.Linear):
-        shapes = [(3, trial.in_features), (2, 4, trial.in_features)]
+        shapes = [(3, weight.shape[1]), (2, 4, weight.shape[1])]
     elif isinstance(trial, _ConvNd) and not trial.transposed:
         reach = [step * (size - 1) + 1 for step, size in zip(trial.dilation, trial.kernel_size, strict=True)]
-        shapes = [(2, trial.in_channels, *(each + more for each in reach)) for more in range(5, 9)]  # padding shows
+        channels = weight.shape[1] * trial.groups
+        shapes = [(2, channels, *(each + more for each in reach)) for more in range(5, 9)]  # padding shows
     else:
         return False
     base = copy.copy(trial)

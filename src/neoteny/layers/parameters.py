@@ -67,5 +67,5 @@ def layer_parameters(model: nn.Module) -> list[LayerParameters]:
 def _fan_in(module: nn.Module) -> int:
     """Inputs of one output, taps included; of a transposed convolution the taps that may reach it without stride."""
     if isinstance(module, _ConvNd):
-        return module.in_channels // module.groups * math.prod(module.kernel_size)
+        return width_in(module) // module.groups * math.prod(module.kernel_size)
     return width_in(module)

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar
+from inspect import Parameter, signature
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from neoteny.methods.card import Card
 from neoteny.methods.checks import check_betas, check_choice, check_flag, check_number
 from neoteny.methods.declaration import KernelState, KernelTerms, RecordedStep, undeclared
 from neoteny.methods.state import State, copy_nested, count_update, slot
-from neoteny.text import render
+from neoteny.text import nearest, render
 from neoteny.units.view import LiveGroup, View
 
 __all__ = [
@@ -96,6 +97,15 @@ class Method:
     """Whether the method acts on the optimizer's step count, so that the optimizer must have one."""
     shared_by_runs: ClassVar[tuple[str, ...]] = ()
     """Sequences that all runs share (Adam's betas, names of layers); any other sequence has one number per run."""
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        """An instance; a keyword that is not known is refused with the nearest one that is."""
+        known = signature(cls).parameters if keywords else {}
+        unknown = [name for name in keywords if name not in known]
+        if unknown and all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in known.values()):
+            hint = nearest(unknown[0], known)
+            raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {unknown[0]!r}.{hint}")
+        return super().__new__(cls)
 
     def init(self, view: View) -> State:
         """The method's state before the first step."""

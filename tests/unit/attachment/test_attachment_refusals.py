@@ -55,6 +55,11 @@ def bad_attachments() -> dict[str, tuple[Callable[[nn.Module, Any], Any], type[E
             ValueError,
             "owns none of the model's parameters",
         ),
+        "one of two optimizers is another model's": (
+            lambda m, o: neoteny.attach(m, [o, torch.optim.Adam([nn.Parameter(torch.ones(3))])], FAST, example=x),
+            ValueError,
+            r"Optimizer 2 of the 2 given, Adam, owns none of the model's parameters.*with its own optimizer",
+        ),
         "torch optimizer as method": (lambda m, o: neoteny.attach(m, o, o, example=x), TypeError, "not a method"),
         "method before the optimizer": (
             lambda m, o: neoteny.attach(m, FAST, o, example=x),  # pyright: ignore[reportArgumentType]

@@ -247,9 +247,8 @@ def test_units_that_were_cut_away_in_place_are_refused_then_traced_again() -> No
         parameter.grad = None
     model.b.weight.data, model.b.bias.data = model.b.weight.data[:5], model.b.bias.data[:5]
     model.head.weight.data = model.head.weight.data[:, :5]
-    with pytest.raises(ValueError, match=r"a weight of shape \(5, 8\).*had 8 features.*in_features and out_features"):
+    with pytest.raises(ValueError, match=r"a weight of shape \(5, 8\).*had 8 features\. Trace the model"):
         run(model, optimizer, plastic, 1)
-    model.b.out_features = model.head.in_features = 5
     plastic.refresh(example=X)
     run(model, optimizer, plastic, 30)
     assert plastic.state_dict()["groups"] == {"a": 8, "b": 5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -145,6 +146,43 @@ def test_the_advice_runs(inputs: Tensor) -> None:
     line = advice.partition(": ")[2].partition(" replaces")[0]
     plastic = eval(line, {"neoteny": neoteny, "model": model, "optimizer": optimizer, "inputs": inputs})
     assert set(plastic.replaced) == {"fc1", "fc2"}
+
+
+@pytest.mark.parametrize(("methods", "leave_out", "advice"), [
+    ((neoteny.ContinualBackprop(0.01),), (), "Consider a replacement_rate above 0.01: the model has ContinualBackprop "
+     "attached, which has replaced 0 units so far."),
+    ((neoteny.L2(1e-4), neoteny.ReDo(50)), (), "Consider settings that replace more units: the model has L2 and ReDo "
+     "attached, which has replaced 0 units so far."),
+    ((neoteny.ContinualBackprop(),), ("fc2",), "Consider why fc2 is left out: the model has ContinualBackprop "
+     "attached, which replaces no units there. print(plastic) gives the reason."),
+    ((neoteny.L2(1e-4),), (), "Consider neoteny.ContinualBackprop too: the model has L2 attached, which replaces no "
+     "units. Call neoteny.detach(model), then attach all methods at once, with trained=True."),
+])  # fmt: skip
+def test_the_advice_counts_in_what_is_attached(
+    inputs: Tensor, methods: tuple[neoteny.methods.Method, ...], leave_out: tuple[str, ...], advice: str
+) -> None:
+    model = mlp(10, 40, 30, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    plastic = neoteny.attach(model, optimizer, *methods, example=inputs, leave_out=leave_out)
+    with torch.no_grad():
+        model.get_parameter("fc2.bias")[:10] = -1e3
+    assert neoteny.diagnose(model, inputs).verdict[1:] == (advice,)
+    assert neoteny.diagnose(nn.Sequential(OrderedDict(part=model)), inputs).verdict[1:] == (
+        advice.replace("fc2", "part.fc2"),
+    )
+    plastic.detach()
+    assert neoteny.diagnose(model, inputs).verdict[1:] == (verdict.REPLACE,)
+
+
+def test_advice_on_grown_weights_counts_in_what_is_attached(inputs: Tensor) -> None:
+    model = mlp(10, 40, 30, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    neoteny.attach(model, optimizer, neoteny.L2(1e-4))
+    with torch.no_grad():
+        model.get_parameter("fc3.weight").mul_(1e3)
+    assert neoteny.diagnose(model, inputs).verdict[1:] == (
+        "Consider a strength above 0.0001, or a smaller step size: the model has L2 attached.",
+    )
 
 
 def test_one_unit_more_than_a_fresh_copy_is_chance() -> None:

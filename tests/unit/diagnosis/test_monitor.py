@@ -88,6 +88,17 @@ def test_one_alarm_when_a_network_loses_plasticity() -> None:
     assert monitor.warned
 
 
+def test_the_alarm_counts_in_what_is_attached() -> None:
+    model = network()
+    optimizer = adam(model, 1e-2)
+    method = neoteny.ContinualBackprop(1e-9)  # far too low a rate
+    neoteny.attach(model, optimizer, method, example=torch.zeros(2, DIM), auto=True)
+    with neoteny.Monitor(model, 40, optimizer=optimizer, examples=300), pytest.warns(RuntimeWarning) as caught:
+        train(model, optimizer, batches(500, period=100))
+    assert "neoteny.attach(" not in str(caught[0].message)
+    assert "Consider a replacement_rate above 1e-09" in str(caught[0].message)
+
+
 def test_passes_without_training_do_not_count() -> None:
     model = network()
     with neoteny.Monitor(model, 2, examples=32) as monitor:

@@ -117,6 +117,40 @@ def test_exactly_the_elements_of_a_reset_unit_change(name: str, optimizer_name: 
             assert before[key][inside].any(), key
 
 
+class Own(nn.Linear):
+    """A linear layer that says how to compute itself."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input @ self.weight.T + self.bias
+
+
+CUT: dict[str, tuple[Callable[[], nn.Sequential], tuple[int, ...], int]] = {
+    **{name: case for name, case in MODELS.items() if name != "linear, input first"},
+    "linear": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), (4,), -1),
+    "linear with a forward of its own": (lambda: nn.Sequential(Own(4, 6), nn.ReLU(), Own(6, 3)), (4,), -1),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3, bias=False)), (4,), -1),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_layers_that_were_cut_in_place_train_as_layers_of_that_size(name: str) -> None:
+    """After a cut the weight has its size alone; `out_features` and the like still say what it was."""
+    make, shape, _ = CUT[name]
+    model = make()
+    cut = copy.deepcopy(model)
+    for layer in cut:
+        for size_of in ("in_features", "out_features", "in_channels", "out_channels", "num_features"):
+            if hasattr(layer, size_of):
+                setattr(layer, size_of, 12)
+    x = torch.randn(6, *shape)
+    for each in (model, cut):
+        plastic = train_until_replaced(each, x, torch.optim.SGD(each.parameters(), lr=0.01))
+        assert plastic.state_dict()["groups"] == {"0": 6}
+    for key, value in model.state_dict().items():
+        assert torch.equal(cut.state_dict()[key], value), key
+    assert neoteny.diagnose(cut, x, control=False).layers == neoteny.diagnose(model, x, control=False).layers
+
+
 @pytest.mark.parametrize("name", ["transposed 2d groups", "conv 3d", "linear, input first"])
 def test_stacked_runs_do_what_single_runs_do(name: str) -> None:
     make, shape, _ = MODELS[name]

@@ -218,6 +218,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_data(commands.add_parser("data", help="list the datasets, or fetch one"))
     work = commands.add_parser("work")  # what --jobs starts; without help, so that it is not listed
     work.add_argument("--digest", default="", metavar="SHA256", help="of the experiment file that the parent has read")
+    work.add_argument("--kept", type=Path, metavar="FILE.py", help="a copy of that file as it was read")
     work.add_argument("options", metavar="JSON")
     work.add_argument("threads", type=_count, metavar="THREADS")
     work.add_argument("started_by", nargs="?", default="", metavar="COMMAND")

@@ -68,9 +68,9 @@ def _run_group(asked: RunOptions) -> int:
     return failed
 
 
-def command_work(options: str, threads: int, started_by: str, digest: str) -> int:
-    """Be one of the processes of `neoteny run --jobs`."""
-    prepared = prepare(RunOptions.from_json(options), is_child=True, digest=digest)
+def command_work(options: str, threads: int, started_by: str, digest: str, kept: Path | None) -> int:
+    """Be one of the processes of `neoteny run --jobs`, or of a job of a batch system."""
+    prepared = prepare(RunOptions.from_json(options), is_child=True, digest=digest, kept=kept)
     return Launch.of(prepared).work_for_parent(threads, started_by)
 
 
@@ -260,6 +260,11 @@ class Launch(Prepared):
             }
         )
         others = self.results.other_runs()
+        if self.shard != WHOLE and before["settings"] and set(before["settings"]) != settings:
+            log(
+                "The settings differ from those that another shard, or an earlier command, had here. If the experiment "
+                "was changed since the first shard began, start all shards again, so that none trains the old one."
+            )
         if others:
             log(
                 f"{len(others)} finished runs in {self.results.root} have settings that the experiment no longer has, "

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import neoteny
+from neoteny.cli.suggestions import SuggestingParser
 
 SCALES = ("smoke", "laptop", "paper")  # as in suite.sweep, which imports torch; a test compares them
 NEEDS = {
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = SuggestingParser(
         prog="neoteny",
         description="Keep neural networks able to learn: run the experiments and read their results.",
         epilog="Start with `neoteny list`, then `neoteny run scr-cbp --scale laptop`.",

@@ -43,6 +43,16 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def say_count(number: int, one: str, many: str = "") -> str:
+    """A number of things: `one`, else `many`, which is `one` with an s where it is not given.
+
+    Example:
+        >>> say_count(1, "run"), say_count(2000, "run"), say_count(0, "stack is", "stacks are")
+        ('1 run', '2,000 runs', '0 stacks are')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def compact(names: Sequence[str]) -> str:
     """Layer names in short: those that differ in one or more numbers count as one.
 

@@ -11,7 +11,7 @@ from typing import Any
 from neoteny.suite.overview import Overview, StackView, look
 from neoteny.suite.progress import format_seconds
 from neoteny.suite.store.folder import ResultsFolder
-from neoteny.text import printable
+from neoteny.text import printable, say_count
 
 REFRESH_SECONDS = 1.0
 LINE_SECONDS = 10.0
@@ -72,7 +72,7 @@ def draw(now: Overview, most: int) -> Any:
         table.add_row(*(Text(printable(cell), style=_STYLES.get(stack.state, "")) for cell in _cells(stack)))
     lines = [Text(printable(f"{now.experiment}, scale {now.scale}: {now.describe()}"), style="bold"), table]
     if len(now.stacks) > most:
-        lines.append(Text(f"and {len(now.stacks) - most:,} more stacks"))
+        lines.append(Text(f"and {say_count(len(now.stacks) - most, 'more stack')}"))
     lines += [Text(printable(text), style="red") for text in now.damage[:3]]
     return Group(*lines)
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from neoteny.suite.store.errors import Damaged
 from neoteny.suite.store.folder import ResultsFolder
 from neoteny.suite.store.records import runs_in
-from neoteny.text import printable, render
+from neoteny.text import printable, render, say_count
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
@@ -184,7 +184,8 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
     waiting = len([run_id for run_id in left if run_id not in begun])
     lines += [
         "",
-        f"{len(finished)} runs finished, {len(left)} of {len(plan['runs'])} planned left ({waiting} not begun).",
+        f"{say_count(len(finished), 'run')} finished, {len(left)} of {len(plan['runs'])} planned left "
+        f"({waiting} not begun).",
     ]
     if plan["more"]:
         lines.append(plan["more"])
@@ -193,8 +194,8 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
     others = len(results.other_runs(parts, plan))
     if others:
         lines.append(
-            f"{others} finished runs have settings that the experiment no longer has, or were trained by another "
-            "backend; reports leave them out."
+            f"{say_count(others, 'finished run is', 'finished runs are')} left out of reports: of settings that the "
+            "experiment no longer has, or trained by another backend."
         )
     if former:
         lines.append(f"Begun stacks that are no longer asked for, and not shown: {len(former)}.")

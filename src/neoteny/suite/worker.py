@@ -22,6 +22,7 @@ from neoteny.suite.shards import WHOLE, Shard
 from neoteny.suite.stacks import PlannedStack, Run, list_stacks, remaining_stacks, runs_of, stages
 from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
+from neoteny.text import say_count
 
 MOST_KILLED, MOST_KILLED_ALONE = 2, 3
 """After this number of killed processes of one command a stack is split, and a single run has failed."""
@@ -130,7 +131,8 @@ class Worker:
                     break  # `left` is out of date
             if not taken:
                 if self.alone and not waiting:
-                    self.job.notify(f"{len(left)} stacks are being trained by another process; waiting for it.")
+                    who = say_count(len(left), "stack is", "stacks are")
+                    self.job.notify(f"{who} being trained by another process; waiting for it.")
                     waiting = True
                 if stop.wait(_WAIT_SECONDS):
                     raise Stopped
@@ -144,7 +146,8 @@ class Worker:
         told = False
         while left := len(wanted - self.job.results.finished_runs()):
             if not told:
-                self.job.notify(f"This share is done; the choice between settings waits for {left} runs of others.")
+                others = say_count(left, "run")
+                self.job.notify(f"This share is done; the choice between settings waits for {others} of others.")
                 told = True
             if self.job.stop.wait(_SHARDS_SECONDS):
                 raise Stopped

@@ -111,6 +111,21 @@ def test_status_says_what_is_finished_and_what_is_left(
     assert "Nothing is running." in said
 
 
+def test_one_of_a_thing_is_said_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment, out = write_experiment(tmp_path / "small.py", tasks=2, examples=20, first=3), tmp_path / "out"
+    run = ["run", str(experiment), "--runs", "1", "--jobs", "1", "--kernel", "reference", "--out", str(out)]
+    assert cli.main(run) == 0
+    assert "1 run, 1 stack to train, 1 process," in capsys.readouterr().err
+    assert cli.main(["status", str(out)]) == 0
+    assert "1 run finished, 0 of 1 planned left" in capsys.readouterr().out
+    assert cli.main(["status", "--follow", str(out)]) == 0
+    assert "1 of 1 run finished" in capsys.readouterr().out
+    assert cli.main(["verify", str(out), str(experiment)]) == 0
+    said = capsys.readouterr().out
+    assert "CBP (step_size=0.003), seed 0: 1 run, " in said
+    assert "1 run in 1 stack: all the same" in said
+
+
 def test_a_stack_that_fails_is_reported_and_the_others_finish(tmp_path: Path, zygote: Zygote) -> None:
     experiment = write_experiment(tmp_path / "fails.py")
     text = experiment.read_text()

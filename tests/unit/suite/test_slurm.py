@@ -88,7 +88,7 @@ def test_local_jobs_that_are_warned_of_their_time_limit_give_the_local_table(
     assert states_of([job]) == {job.job_id: "RUNNING"}
     assert "1 running" in describe_queue(out)
     second = zygote.start(*run, output=other)
-    wait_until(lambda: other.exists() and "1 jobs are at work in this folder" in other.read_text(), seconds=60)
+    wait_until(lambda: other.exists() and "1 job is at work in this folder" in other.read_text(), seconds=60)
     for child in psutil.Process(int(job.job_id)).children(recursive=True):  # Slurm warns every process of a job
         child.send_signal(signal.SIGUSR2)
     assert zygote.wait(process) == 0, log.read_text()

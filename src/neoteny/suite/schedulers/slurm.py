@@ -26,6 +26,7 @@ from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.documents import sha256
 from neoteny.suite.store.errors import Stopped, StoreError
 from neoteny.suite.store.files import write_atomically
+from neoteny.text import say_count
 
 CLUSTERS = ("slurm", "local")
 MOST_JOBS = 64
@@ -47,7 +48,8 @@ def run(work: Work) -> list[str]:
         return []
     jobs = _find_jobs(results.root, cluster)
     if jobs:
-        work.worker.job.notify(f"{len(jobs)} jobs are at work in this folder or in the queue; waiting for them.")
+        who = say_count(len(jobs), "job is", "jobs are")
+        work.worker.job.notify(f"{who} at work in this folder or in the queue; waiting for the end.")
         kept = _kept_source(work)
         if kept is not None and not kept.exists():
             work.worker.job.notify(
@@ -111,7 +113,7 @@ def _submit(work: Work, cluster: str, options: Mapping[str, str], count: int) ->
     ]
     write_jobs(results.root, jobs)
     results.push(FILE)
-    work.worker.job.notify(f"{len(jobs)} jobs submitted ({jobs[0].job_id}...); their logs are in {folder}.")
+    work.worker.job.notify(f"{say_count(len(jobs), 'job')} submitted ({jobs[0].job_id}...), with logs in {folder}.")
     return jobs
 
 
@@ -242,8 +244,9 @@ def _find_failures(work: Work, jobs: list[QueuedJob]) -> list[str]:
         if entries.get(stack.stack_id, {}).get("state") == "failed"
     ]
     states = ", ".join(sorted(set(states_of(jobs).values()))) or "unknown"
-    others = [f"{len(left) - len(failed)} stacks were not trained, and no job is left (they ended as {states})."]
-    logs = [f"Their logs are in {_log_folder(work)}."]
+    who = say_count(len(left) - len(failed), "stack was", "stacks were")
+    others = [f"{who} not trained, and no job is left (states: {states})."]
+    logs = [f"The jobs' logs are in {_log_folder(work)}."]
     return failed + (others if len(left) > len(failed) else []) + logs
 
 

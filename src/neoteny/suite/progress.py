@@ -13,7 +13,7 @@ from typing import Any, Self
 from neoteny.suite.store.errors import Damaged
 from neoteny.suite.store.folder import ResultsFolder
 from neoteny.suite.store.records import runs_in
-from neoteny.text import printable, render, say_count
+from neoteny.text import printable, render, say_count, shorten_names
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
@@ -120,7 +120,8 @@ class Display:
     def _draw(self, key: str, entry: Mapping[str, Any]) -> None:
         assert self._rich is not None
         if key not in self._bars:
-            self._bars[key] = self._rich.add_task(printable(entry["name"]), total=entry["total_updates"], detail="")
+            (name,) = shorten_names([entry["name"]])
+            self._bars[key] = self._rich.add_task(printable(name), total=entry["total_updates"], detail="")
         done = entry["total_updates"] if entry["state"] == "finished" else entry["updates"]
         self._rich.update(self._bars[key], completed=done, detail=printable(describe_progress(entry)))
 
@@ -175,6 +176,7 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
             seconds = max(seconds, (entry["total_updates"] - entry["updates"]) / entry["updates_per_second"])
         described = describe_progress({**entry, "state": states[key]})
         rows.append([entry["name"], states[key], str(len(entry["runs"])), described])
+    rows = [[name, *cells] for name, (_, *cells) in zip(shorten_names([row[0] for row in rows]), rows, strict=True)]
     rows = _shorten_rows(rows)
     left = [run_id for run_id in plan["runs"] if run_id not in finished]
     begun = {run_id for key, entry in entries.items() if states[key] != "finished" for run_id in entry["runs"]}

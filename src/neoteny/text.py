@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 
@@ -41,6 +42,33 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def say_count(number: int, one: str, many: str = "") -> str:
+    """A number of things: `one`, else `many`, which is `one` with an s where it is not given.
+
+    Example:
+        >>> say_count(1, "run"), say_count(2000, "run"), say_count(0, "stack is", "stacks are")
+        ('1 run', '2,000 runs', '0 stacks are')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def shorten_names(names: Sequence[str], longest: int = 120) -> list[str]:
+    """Names for a terminal: long ones without their middle, with a number where others look the same then.
+
+    Example:
+        >>> shorten_names(["CBP", "CBP (width=100)", "CBP (depth=100)"], longest=11)
+        ['CBP', 'CBP ...100)', 'CBP ...100) [2]']
+    """
+    half = (longest - 3) // 2
+    short: dict[str, str] = {}
+    alike: Counter[str] = Counter()
+    for name in dict.fromkeys(names):
+        cut = name if len(name) <= longest else f"{name[:half]}...{name[-half:]}"
+        alike[cut] += 1
+        short[name] = cut if alike[cut] == 1 else f"{cut} [{alike[cut]}]"
+    return [short[name] for name in names]
 
 
 def compact(names: Sequence[str]) -> str:

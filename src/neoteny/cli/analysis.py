@@ -18,6 +18,7 @@ from neoteny.suite.store.errors import StoreError
 from neoteny.suite.store.results import Results
 from neoteny.suite.store.tables import take_first_tasks
 from neoteny.suite.sweep import Sweep
+from neoteny.text import say_count
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _read_analysis(results: Results, part: Part, may_be_empty: bool) -> tuple[An
         note += ", with another version of the file"
     finished = len(results.finished_runs())
     if saved.runs != finished:
-        note += f", of {saved.runs} finished runs where there are {finished} now"
+        note += f", of {say_count(saved.runs, 'finished run')} where there are {finished} now"
     return saved.analysis, frame, f"{note}. To make them again, {how}."
 
 

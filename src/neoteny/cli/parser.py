@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import neoteny
+from neoteny.cli.suggestions import SuggestingParser
 
 SCALES = ("smoke", "laptop", "paper")  # as in suite.sweep, which imports torch; a test compares them
 NEEDS = {
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = SuggestingParser(
         prog="neoteny",
         description="Keep neural networks able to learn: run the experiments and read their results.",
         epilog="Start with `neoteny list`, then `neoteny run scr-cbp --scale laptop`.",
@@ -218,6 +219,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_data(commands.add_parser("data", help="list the datasets, or fetch one"))
     work = commands.add_parser("work")  # what --jobs starts; without help, so that it is not listed
     work.add_argument("--digest", default="", metavar="SHA256", help="of the experiment file that the parent has read")
+    work.add_argument("--kept", type=Path, metavar="FILE.py", help="a copy of that file as it was read")
     work.add_argument("options", metavar="JSON")
     work.add_argument("threads", type=_count, metavar="THREADS")
     work.add_argument("started_by", nargs="?", default="", metavar="COMMAND")

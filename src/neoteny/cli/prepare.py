@@ -16,7 +16,7 @@ import torch
 from neoteny import experiments
 from neoteny.cli.parser import RunOptions
 from neoteny.cli.trust import DIGEST
-from neoteny.experiments import Experiment
+from neoteny.experiments import Experiment, UserCode
 from neoteny.problems.problem import Problem, Source
 from neoteny.suite.configuration import describe
 from neoteny.suite.environment import check_matmul, choose_device, choose_kernel, open_problems, versions
@@ -51,14 +51,21 @@ class Prepared:
     command: str = ""
 
 
-def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = False, digest: str = "") -> Prepared:
+def prepare(
+    options: RunOptions,
+    orders: Orders | None = None,
+    is_child: bool = False,
+    digest: str = "",
+    kept: Path | None = None,
+) -> Prepared:
     """Load the experiment, find its data and open its folder; validates everything before writing.
 
     Args:
         options: what was asked for.
         orders: on another machine, which joins a command that has begun.
-        is_child: whether this is a process of `--jobs`.
+        is_child: whether this is a process of `--jobs`, or of a job of a batch system.
         digest: of the experiment file that the parent has read; "": of none, or not known.
+        kept: a copy of that file, which is used where the file is another one now.
     """
     name, _ = split_name(options.on)
     if options.dry_run and name != "slurm":
@@ -75,7 +82,7 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
         _refuse_unused(options, name)
     if options.track is not None:
         find_tracker(options.track)
-    experiment = _load(options, orders)
+    experiment = _load(options, orders, kept)
     if digest and (experiment.code is None or experiment.code.digest != digest):
         raise experiments.ExperimentError(
             f"{options.experiment} was changed after this command had read it, before all its processes had. Repeat "
@@ -116,6 +123,8 @@ def prepare(options: RunOptions, orders: Orders | None = None, is_child: bool = 
     elif orders is not None:
         results = Results.open(root)
         check_folder(root, results.claims.folder_id(make=False), orders.folder_id)
+    elif is_child:  # its parent has made the folder; a later command may have recorded a newer experiment file in it
+        results = Results.look(root, about)
     else:
         results = Results.create(root, about, source, options.repair, shared)
     if shared and not options.dry_run:
@@ -148,14 +157,16 @@ def _look(root: Path | str, about: Mapping[str, Any]) -> Results:
     return Results.look(root, about)
 
 
-def _load(options: RunOptions, orders: Orders | None) -> Experiment:
-    """The experiment; its file comes with the orders where this machine has none, or another one."""
+def _load(options: RunOptions, orders: Orders | None, kept: Path | None) -> Experiment:
+    """The experiment; its file comes with the orders, or was kept, where this machine has none, or another one."""
     path = Path(options.experiment)
-    if orders is None or orders.source is None or (path.is_file() and path.read_bytes() == orders.source):
+    source = UserCode.read(kept).source if kept is not None else orders.source if orders is not None else None
+    if source is None or (path.is_file() and path.read_bytes() == source):
         return experiments.load(options.experiment)
-    copy = Path(tempfile.mkdtemp(prefix="neoteny-")) / path.name
-    copy.write_bytes(orders.source)
-    return experiments.load(str(copy))
+    if kept is None:
+        kept = Path(tempfile.mkdtemp(prefix="neoteny-")) / path.name
+        kept.write_bytes(source)
+    return experiments.load_file(UserCode.read(kept, str(path.parent)))
 
 
 def _choose_there(options: RunOptions, sweep: Sweep) -> torch.device:

@@ -41,7 +41,7 @@ from neoteny.suite.store.remote import RemoteResults
 from neoteny.suite.sweep import seeds_after, seeds_of
 from neoteny.suite.trackers.tracking import Tracking
 from neoteny.suite.worker import Worker
-from neoteny.text import printable
+from neoteny.text import printable, say_count
 
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -68,9 +68,9 @@ def _run_group(asked: RunOptions) -> int:
     return failed
 
 
-def command_work(options: str, threads: int, started_by: str, digest: str) -> int:
-    """Be one of the processes of `neoteny run --jobs`."""
-    prepared = prepare(RunOptions.from_json(options), is_child=True, digest=digest)
+def command_work(options: str, threads: int, started_by: str, digest: str, kept: Path | None) -> int:
+    """Be one of the processes of `neoteny run --jobs`, or of a job of a batch system."""
+    prepared = prepare(RunOptions.from_json(options), is_child=True, digest=digest, kept=kept)
     return Launch.of(prepared).work_for_parent(threads, started_by)
 
 
@@ -230,11 +230,12 @@ class Launch(Prepared):
         jobs = jobs or (1 if self.device.type == "cuda" else processors())
         if self.sweep.selection is None:
             jobs = min(jobs, max(1, len(stacks)))
-        who = f"{jobs} process{'es' if jobs > 1 else ''}" if name == "local" else self.options.on
+        who = say_count(jobs, "process", "processes") if name == "local" else self.options.on
         share = f" (shard {self.shard})" if self.shard != WHOLE else ""
+        counts = f"{say_count(len(self.wanted), 'run')}, {say_count(len(stacks), 'stack')} to train"
         log(
-            f"{self.experiment.name}, scale {self.options.scale}: {len(self.wanted)} runs, {len(stacks)} stacks to "
-            f"train{share}, {who}, on {self.device.type}, results in {self.results.address}"
+            f"{self.experiment.name}, scale {self.options.scale}: {counts}{share}, {who}, on {self.device.type}, "
+            f"results in {self.results.address}"
         )
         return jobs
 
@@ -245,7 +246,7 @@ class Launch(Prepared):
             each = " and ".join(self.sweep.selection.by)
             own = {setting.more_runs for setting in self.sweep.settings if setting.more_runs}
             count = " or ".join(map(str, sorted(own | {self.sweep.selection.more_runs})))
-            more = f"Then the best setting of each {each} gets {count} more runs."
+            more = f"Then the best setting of each {each} gets {count} more {'run' if count == '1' else 'runs'}."
         path, before = self.experiment.path, self._read_plan()
         settings = self._settings(set(before["settings"]))
         planned = dict.fromkeys([*self._still_wanted(before, settings), *(run.run_id for run in self.wanted)])
@@ -260,10 +261,15 @@ class Launch(Prepared):
             }
         )
         others = self.results.other_runs()
+        if self.shard != WHOLE and before["settings"] and set(before["settings"]) != settings:
+            log(
+                "The settings differ from those that another shard, or an earlier command, had here. If the experiment "
+                "was changed since the first shard began, start all shards again, so that none trains the old one."
+            )
         if others:
             log(
-                f"{len(others)} finished runs in {self.results.root} have settings that the experiment no longer has, "
-                "or were trained by another backend (see --kernel); they are kept, and reports leave them out."
+                f"{say_count(len(others), 'finished run')} in {self.results.root}: of settings that the experiment no "
+                "longer has, or of another backend (see --kernel). They are kept, and reports leave them out."
             )
 
     def _read_plan(self) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def _facts(results: Results) -> dict[str, str]:
 
 def _describe_part(frame: pd.DataFrame, results: Results, metric: str, tasks: int | None) -> dict[str, str]:
     """Which runs or tasks this report leaves out; `metric` is one that every task has."""
-    from neoteny.report.statistics import say_count
+    from neoteny.text import say_count
 
     facts = {"Tasks shown": f"the first {tasks} of each run that has them"} if tasks is not None else {}
     rows = frame[(frame["metric"] == metric) & ~frame["run_id"].isin(results.finished_runs())]

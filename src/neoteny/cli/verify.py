@@ -11,6 +11,7 @@ from neoteny.suite.session import Job
 from neoteny.suite.store.errors import StoreError
 from neoteny.suite.store.results import Results
 from neoteny.suite.verification import Found, sample_parts, verify
+from neoteny.text import say_count
 
 
 def command_verify(
@@ -43,13 +44,14 @@ def command_verify(
         say(_describe(one, tolerance))
         found.append(one)
     wrong = [one for one in found if not one.same]
-    say(f"{sum(one.runs for one in found)} runs in {len(found)} stacks: {_conclude(found, wrong)}.")
+    counts = say_count(sum(one.runs for one in found), "run")
+    say(f"{counts} in {say_count(len(found), 'stack')}: {_conclude(found, wrong)}.")
     return 1 if wrong else 0
 
 
 def _conclude(found: list[Found], wrong: list[Found]) -> str:
     if wrong:
-        return f"{len(wrong)} of the stacks differ"
+        return f"{len(wrong)} of the stacks {'differs' if len(wrong) == 1 else 'differ'}"
     compared = [one for one in found if one.outcome == "same"]
     if not compared:
         return "nothing could be compared"
@@ -61,7 +63,7 @@ def _conclude(found: list[Found], wrong: list[Found]) -> str:
 def _describe(one: Found, tolerance: float) -> str:
     how = "bit for bit" if one.exact else f"within {tolerance:g} of the largest value"
     lines = [
-        f"[{one.outcome}] {one.name}: {one.runs} runs, {one.compared} numbers, {how}",
+        f"[{one.outcome}] {one.name}: {say_count(one.runs, 'run')}, {say_count(one.compared, 'number')}, {how}",
         f"    initial weights: {one.initial}",
         *(f"    {line}" for line in one.differing),
     ]

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from neoteny.report.chart import Series
+from neoteny.text import say_count
 
 RESAMPLES = 1000
 """Of a bootstrap: the ends of its 95% interval are then good to about a twentieth of its width."""
@@ -99,16 +100,6 @@ def estimate_share(counts: Sequence[bool] | np.ndarray | pd.Series, level: float
     low = float(beta.ppf(tail, successes, runs - successes + 1)) if successes else 0.0
     high = float(beta.ppf(1 - tail, successes + 1, runs - successes)) if successes < runs else 1.0
     return Share(successes / runs, low, high, runs, successes=successes)
-
-
-def say_count(number: int, what: str) -> str:
-    """A number of things.
-
-    Example:
-        >>> say_count(1, "run"), say_count(8, "run")
-        ('1 run', '8 runs')
-    """
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def estimate(values: Sequence[float] | np.ndarray | pd.Series, level: float = 0.95) -> Estimate:

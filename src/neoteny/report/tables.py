@@ -16,7 +16,7 @@ import pandas as pd
 from neoteny.report.interquartile import interquartile_mean, tabulate
 from neoteny.report.statistics import Estimate, estimate, paired, per_run
 from neoteny.suite.sweep import COLUMNS
-from neoteny.text import render
+from neoteny.text import render, shorten_names
 
 CORRELATES = {
     "dead_units": ("dead units at the end (%)", 100.0),
@@ -147,7 +147,9 @@ def show(value: Estimate, factor: float = 1.0, signed: bool = False, unknown: st
 
 def to_text(table: Table, width: int = 120) -> str:
     """A table for the terminal. Columns that do not fit continue below, under the rows' names again."""
-    widths = [max(len(row[i]) for row in [table.header, *table.rows]) for i in range(len(table.header))]
+    names = shorten_names([row[0] for row in table.rows])
+    rows = [[name, *row[1:]] for name, row in zip(names, table.rows, strict=True)]
+    widths = [max(len(row[i]) for row in [table.header, *rows]) for i in range(len(table.header))]
     blocks: list[list[int]] = [[]]
     used = widths[0]
     for i in range(1, len(widths)):
@@ -157,7 +159,7 @@ def to_text(table: Table, width: int = 120) -> str:
         blocks[-1].append(i)
         used += 2 + widths[i]
     texts = [
-        render([table.header[i] for i in (0, *block)], [[row[i] for i in (0, *block)] for row in table.rows])
+        render([table.header[i] for i in (0, *block)], [[row[i] for i in (0, *block)] for row in rows])
         for block in blocks
     ]
     caption = ["\n".join(textwrap.wrap(table.caption, width))] if table.caption else []

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from neoteny.report.interquartile import tabulate
-from neoteny.report.statistics import best_setting, per_run, say_count, select
+from neoteny.report.statistics import best_setting, per_run, select
+from neoteny.text import say_count
 
 Line = tuple[str, pd.DataFrame, dict[str, Any]]
 """A line still to be drawn: its name, its rows, options of its `Series`."""

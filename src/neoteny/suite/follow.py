@@ -11,10 +11,12 @@ from typing import Any
 from neoteny.suite.overview import Overview, StackView, look
 from neoteny.suite.progress import format_seconds
 from neoteny.suite.store.folder import ResultsFolder
-from neoteny.text import printable
+from neoteny.text import printable, say_count, shorten_names
 
 REFRESH_SECONDS = 1.0
 LINE_SECONDS = 10.0
+LONGEST_NAME = 60
+"""Of a stack, beside the seven other columns."""
 _MARGIN = 8
 """Lines of the terminal that are not for stacks."""
 
@@ -68,11 +70,13 @@ def draw(now: Overview, most: int) -> Any:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("stack", "state", "runs", "task", "done", "speed", "to go", "latest"):
         table.add_column(name, justify="left" if name in ("stack", "state", "latest") else "right", no_wrap=True)
-    for stack in now.stacks[:most]:
-        table.add_row(*(Text(printable(cell), style=_STYLES.get(stack.state, "")) for cell in _cells(stack)))
+    names = shorten_names([stack.name for stack in now.stacks[:most]], LONGEST_NAME)
+    for stack, name in zip(now.stacks, names, strict=False):
+        cells = (name, *_cells(stack))
+        table.add_row(*(Text(printable(cell), style=_STYLES.get(stack.state, "")) for cell in cells))
     lines = [Text(printable(f"{now.experiment}, scale {now.scale}: {now.describe()}"), style="bold"), table]
     if len(now.stacks) > most:
-        lines.append(Text(f"and {len(now.stacks) - most:,} more stacks"))
+        lines.append(Text(f"and {say_count(len(now.stacks) - most, 'more stack')}"))
     lines += [Text(printable(text), style="red") for text in now.damage[:3]]
     return Group(*lines)
 
@@ -82,7 +86,6 @@ _STYLES = {"running": "green", "failed": "red", "damaged": "red", "stopped": "ye
 
 def _cells(stack: StackView) -> list[str]:
     return [
-        stack.name,
         stack.state + (" (retried)" if stack.retried and stack.state != "finished" else ""),
         str(stack.runs),
         f"{stack.task}/{stack.tasks}",

@@ -16,6 +16,7 @@ from neoteny.suite.progress import drop_superseded, find_former, format_seconds,
 from neoteny.suite.store.errors import Damaged
 from neoteny.suite.store.folder import ResultsFolder
 from neoteny.suite.store.records import runs_in
+from neoteny.text import say_count
 
 STATES = ("running", "failed", "stopped", "damaged", "finished")
 """Of stacks, in the order in which they are shown. Runs that are in none of them wait."""
@@ -103,10 +104,10 @@ class Overview:
 
     def describe(self) -> str:
         """All of it in one line."""
-        parts = [f"{self.finished:,} of {self.planned:,} runs finished"]
-        parts += [f"{self.count(state)} stacks {state}" for state in STATES[:-1] if self.count(state)]
+        parts = [f"{self.finished:,} of {say_count(self.planned, 'run')} finished"]
+        parts += [f"{say_count(self.count(state), 'stack')} {state}" for state in STATES[:-1] if self.count(state)]
         if self.waiting:
-            parts.append(f"{self.waiting:,} runs waiting")
+            parts.append(f"{say_count(self.waiting, 'run')} waiting")
         if self.rate > 0:
             parts.append(f"{self.rate:,.0f} updates/s")
         if math.isfinite(self.to_go) and self.left:

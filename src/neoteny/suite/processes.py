@@ -14,6 +14,7 @@ from typing import IO
 
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped
+from neoteny.text import say_count
 
 MOST_IN_A_ROW = 5
 """After this number of killed processes that said nothing new, a command gives up."""
@@ -48,10 +49,8 @@ def run_workers(
             jobs = 1
             if stop or any(code != -signal.SIGKILL for code in codes) or in_a_row > MOST_IN_A_ROW:
                 break
-            notify(
-                f"{len(codes)} worker(s) were killed, which happens when memory runs out; one process goes on from the "
-                "last checkpoints."
-            )
+            who = say_count(len(codes), "worker was", "workers were")
+            notify(f"{who} killed, which happens when memory runs out; one process goes on from the last checkpoints.")
         said = "\n".join(lines)
         if stop:
             raise Stopped(said)
@@ -61,11 +60,11 @@ def run_workers(
     problems = [said] if said else []
     if killed:
         problems.append(
-            f"{len(killed)} worker(s) were ended by signal {-killed[0]}"
+            f"{say_count(len(killed), 'worker was', 'workers were')} ended by signal {-killed[0]}"
             + (" (out of memory?)" if -killed[0] == signal.SIGKILL else "")
             + ". Repeat the command; it continues from the last checkpoints."
         )
-    return problems or [f"{sum(map(bool, codes))} worker(s) ended with status {max(codes)}."], ""
+    return problems or [f"{say_count(sum(map(bool, codes)), 'worker')} ended with status {max(codes)}."], ""
 
 
 def _run_round(command: Sequence[str], jobs: int, complaints: IO[bytes], stop: StopFlag) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from neoteny.suite.store.errors import Damaged
 from neoteny.suite.store.folder import ResultsFolder
 from neoteny.suite.store.records import runs_in
-from neoteny.text import printable, render
+from neoteny.text import printable, render, say_count, shorten_names
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
@@ -120,7 +120,8 @@ class Display:
     def _draw(self, key: str, entry: Mapping[str, Any]) -> None:
         assert self._rich is not None
         if key not in self._bars:
-            self._bars[key] = self._rich.add_task(printable(entry["name"]), total=entry["total_updates"], detail="")
+            (name,) = shorten_names([entry["name"]])
+            self._bars[key] = self._rich.add_task(printable(name), total=entry["total_updates"], detail="")
         done = entry["total_updates"] if entry["state"] == "finished" else entry["updates"]
         self._rich.update(self._bars[key], completed=done, detail=printable(describe_progress(entry)))
 
@@ -175,6 +176,7 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
             seconds = max(seconds, (entry["total_updates"] - entry["updates"]) / entry["updates_per_second"])
         described = describe_progress({**entry, "state": states[key]})
         rows.append([entry["name"], states[key], str(len(entry["runs"])), described])
+    rows = [[name, *cells] for name, (_, *cells) in zip(shorten_names([row[0] for row in rows]), rows, strict=True)]
     rows = _shorten_rows(rows)
     left = [run_id for run_id in plan["runs"] if run_id not in finished]
     begun = {run_id for key, entry in entries.items() if states[key] != "finished" for run_id in entry["runs"]}
@@ -184,7 +186,8 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
     waiting = len([run_id for run_id in left if run_id not in begun])
     lines += [
         "",
-        f"{len(finished)} runs finished, {len(left)} of {len(plan['runs'])} planned left ({waiting} not begun).",
+        f"{say_count(len(finished), 'run')} finished, {len(left)} of {len(plan['runs'])} planned left "
+        f"({waiting} not begun).",
     ]
     if plan["more"]:
         lines.append(plan["more"])
@@ -193,8 +196,8 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
     others = len(results.other_runs(parts, plan))
     if others:
         lines.append(
-            f"{others} finished runs have settings that the experiment no longer has, or were trained by another "
-            "backend; reports leave them out."
+            f"{say_count(others, 'finished run is', 'finished runs are')} left out of reports: of settings that the "
+            "experiment no longer has, or trained by another backend."
         )
     if former:
         lines.append(f"Begun stacks that are no longer asked for, and not shown: {len(former)}.")

@@ -332,7 +332,7 @@ def _check_probe(sweep: Sweep) -> None:
 def _check_agent(setting: Setting, problem: Problem, measures: Sequence[str], points_per_task: int) -> None:
     """An agent belongs to a problem of control, and to no other; there is nothing there that a probe could learn.
 
-    Every point of a task must see the end of an episode.
+    It must learn in every task, and every point of a task must see the end of an episode.
     """
     name = type(problem).__name__
     learning = [measure for measure in measures if measure in LEARNING_MEASURES]
@@ -348,6 +348,13 @@ def _check_agent(setting: Setting, problem: Problem, measures: Sequence[str], po
         )
     if not problem.control and setting.agent is not None:
         raise ValueError(f"Setting {setting.method!r}: {name} has nothing to act in; leave out `agent`.")
+    iteration = getattr(setting.agent, "iteration_steps", 1)  # an agent of the user's may have none
+    if problem.control and isinstance(iteration, int) and iteration > problem.steps_per_task:
+        raise ValueError(
+            f"Setting {setting.method!r}: iteration_steps={iteration} of {type(setting.agent).__name__} is longer than "
+            f"a task of {name}, of {problem.steps_per_task} steps; shorten the iteration, so that something is learned "
+            "in every task."
+        )
     longest = getattr(problem, "episode_steps", 1)
     if problem.control and problem.steps_per_task // points_per_task < longest:
         raise ValueError(

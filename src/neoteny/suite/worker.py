@@ -7,6 +7,7 @@ its stack is free again at once and continues from its checkpoint. `--jobs` star
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import traceback
 from collections.abc import Callable, Iterable
@@ -22,6 +23,7 @@ from neoteny.suite.shards import WHOLE, Shard
 from neoteny.suite.stacks import PlannedStack, Run, list_stacks, remaining_stacks, runs_of, stages
 from neoteny.suite.store.errors import Stopped, StoreError, TakenOver
 from neoteny.suite.sweep import Sweep
+from neoteny.text import say_count
 
 MOST_KILLED, MOST_KILLED_ALONE = 2, 3
 """After this number of killed processes of one command a stack is split, and a single run has failed."""
@@ -130,7 +132,8 @@ class Worker:
                     break  # `left` is out of date
             if not taken:
                 if self.alone and not waiting:
-                    self.job.notify(f"{len(left)} stacks are being trained by another process; waiting for it.")
+                    who = say_count(len(left), "stack is", "stacks are")
+                    self.job.notify(f"{who} being trained by another process; waiting for it.")
                     waiting = True
                 if stop.wait(_WAIT_SECONDS):
                     raise Stopped
@@ -144,7 +147,8 @@ class Worker:
         told = False
         while left := len(wanted - self.job.results.finished_runs()):
             if not told:
-                self.job.notify(f"This share is done; the choice between settings waits for {left} runs of others.")
+                others = say_count(left, "run")
+                self.job.notify(f"This share is done; the choice between settings waits for {others} of others.")
                 told = True
             if self.job.stop.wait(_SHARDS_SECONDS):
                 raise Stopped
@@ -257,7 +261,40 @@ def describe_failure(stack: PlannedStack, error: BaseException) -> str:
     where = "; ".join(
         filter(None, [*notes, line if line not in message else "", runs if runs not in stack.name else ""])
     )
-    return f"{stack.name}: {type(error).__name__}: {message}" + (f" ({where})" if where else "")
+    what = _describe_misfit(stack, error) or f"{type(error).__name__}: {message}"
+    return f"{stack.name}: {what}" + (f" ({where})" if where else "")
+
+
+def _describe_misfit(stack: PlannedStack, error: BaseException) -> str:
+    """What to write where a network of the package does not take the problem's inputs; "" where it does.
+
+    It is tried after an error alone, in which torch speaks of matrices that nobody wrote.
+    """
+    run, problem = stack.runs[0], stack.problem
+    build, dtype = run.setting.network.build, getattr(torch, stack.sweep.dtype)
+    if is_users(build) or isinstance(error, torch.OutOfMemoryError):
+        return ""
+    try:
+        network = run.make_network(dtype).eval()
+    except Exception:  # the error itself says why
+        return ""
+    shape = tuple(problem.input_shape)
+    try:
+        with torch.no_grad():
+            outputs = network(torch.zeros(1, *shape, dtype=torch.int64 if problem.tokens else dtype))
+        if problem.control or outputs.dim() == (3 if problem.loss == "token_cross_entropy" else 2):
+            return ""
+        why = f"it gives outputs of shape {tuple(outputs.shape)} for one of them"
+    except Exception as misfit:
+        why = " ".join(str(misfit).split())[:_MOST_LETTERS]
+    takes = (inspect.getdoc(build.forward) or "").partition("\n")[0]
+    hint = f"Choose another network, or other inputs in {type(problem).__name__}."
+    if len(shape) > 1 and "flatten" in inspect.signature(build).parameters:
+        hint = f"Write network({build.__name__}, flatten=True, ...), which makes each input one row of numbers."
+    return (
+        f"{build.__name__} does not take the inputs of {type(problem).__name__}, each of shape {shape}: {why}. Its "
+        f"forward pass: {takes} {hint}"
+    )
 
 
 def _defined_at(stack: PlannedStack, notes: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -184,6 +185,29 @@ def test_impossible_options(arguments: tuple[str, str], message: str, capsys: py
     with pytest.raises(SystemExit):
         cli.main(["run", "scr-cbp", *arguments])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("rnu scr-cbp", "invalid choice: 'rnu'. Did you mean 'run'? Known are list, run, status"),
+        ("run scr-cbp --scale latop", "invalid choice: 'latop'. Did you mean 'laptop'? Known are smoke, laptop"),
+        ("run scr-cbp --kernal reference", "unrecognized arguments: --kernal reference. Did you mean '--kernel'?"),
+        ("run scr-cbp --kernal=reference", "unrecognized arguments: --kernal=reference. Did you mean '--kernel'?"),
+        ("status results --folow", "unrecognized arguments: --folow. Did you mean '--follow'?"),
+        ("data fecth mnist", "invalid choice: 'fecth'. Did you mean 'fetch'? Known are list, fetch."),
+        ("--versoin", "unrecognized arguments: --versoin. Did you mean '--version'?"),
+    ],
+)
+def test_a_misspelt_word_of_the_command_line_is_answered_with_the_nearest(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message in said
+    assert not re.search(r"\bwork\b", said)  # an internal command
 
 
 def test_a_device_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

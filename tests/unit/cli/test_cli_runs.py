@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from neoteny import experiments
 from neoteny.cli import parser as cli
+from neoteny.suite.follow import draw
 from neoteny.suite.overview import look
 from neoteny.suite.progress import describe_progress
 from neoteny.suite.store.folder import ResultsFolder
@@ -109,6 +112,38 @@ def test_status_says_what_is_finished_and_what_is_left(
     said = capsys.readouterr().out
     assert "6 runs finished, 6 of 12 planned left" in said
     assert "Nothing is running." in said
+
+
+def test_status_is_not_as_wide_as_a_very_long_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment, out = write_experiment(tmp_path / "small.py", tasks=2, examples=20, first=2), tmp_path / "out"
+    experiment.write_text(experiment.read_text().replace('"CBP"', '"CBP" + 60 * " and more"'))
+    run = ["run", str(experiment), "--runs", "1", "--jobs", "1", "--kernel", "reference", "--out", str(out)]
+    assert cli.main(run) == 0
+    name = look(ResultsFolder.open(out)).stacks[0].name
+    assert len(name) > 500
+    capsys.readouterr()
+    assert cli.main(["status", str(out)]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("CBP and more"))
+    assert len(row) < 180
+    assert row.split("  ")[0].endswith(name[-20:])
+    console = Console(width=140, file=io.StringIO())
+    console.print(draw(look(ResultsFolder.open(out)), most=5))
+    assert name[-20:] in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_one_of_a_thing_is_said_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment, out = write_experiment(tmp_path / "small.py", tasks=2, examples=20, first=3), tmp_path / "out"
+    run = ["run", str(experiment), "--runs", "1", "--jobs", "1", "--kernel", "reference", "--out", str(out)]
+    assert cli.main(run) == 0
+    assert "1 run, 1 stack to train, 1 process," in capsys.readouterr().err
+    assert cli.main(["status", str(out)]) == 0
+    assert "1 run finished, 0 of 1 planned left" in capsys.readouterr().out
+    assert cli.main(["status", "--follow", str(out)]) == 0
+    assert "1 of 1 run finished" in capsys.readouterr().out
+    assert cli.main(["verify", str(out), str(experiment)]) == 0
+    said = capsys.readouterr().out
+    assert "CBP (step_size=0.003), seed 0: 1 run, " in said
+    assert "1 run in 1 stack: all the same" in said
 
 
 def test_a_stack_that_fails_is_reported_and_the_others_finish(tmp_path: Path, zygote: Zygote) -> None:

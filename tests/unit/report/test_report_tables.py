@@ -140,6 +140,19 @@ def test_cells_have_the_digits_that_their_interval_supports(value: Estimate, tex
     assert show(value) == text
 
 
+def test_very_long_names_lose_their_middle_in_the_terminal_alone() -> None:
+    long = "long" * 50
+    names = [f"avery {long}", f"bvery {long}", f"c{long}d{long}", f"c{long}e{long}"]
+    curves = [Curve(name, {}, {"accuracy": 0.9}) for name in names]
+    table = performance_table(make_frame(curves, runs=5, noise=0.01), "accuracy", higher_is_better=True)
+    assert {row[0] for row in table.rows} == set(names)
+    lines = to_text(table, width=200).splitlines()
+    assert max(map(len, lines)) <= 200
+    for start in ("avery long", "bvery long", "clong"):
+        assert any(line.startswith(start) for line in lines)
+    assert len({line.partition("  ")[0] for line in lines if line.startswith("clong")}) == 2
+
+
 def test_text_fits_the_terminal_by_repeating_the_first_column() -> None:
     curves = [Curve(name, {"step_size": 0.01}, {"accuracy": 0.9, "dead_units": 0.1}) for name in ("BP", "CBP")]
     table = performance_table(make_frame(curves, runs=5, noise=0.01), "accuracy", higher_is_better=True)

@@ -82,7 +82,7 @@ def test_the_others_go_on_and_the_stack_is_split(tmp_path: Path, zygote: Zygote)
     assert len(results.finished_runs()) == 6
     assert sorted(len(part["runs"]) for part in results.parts()) == [1, 2, 3]
     said = log.read_text()
-    assert "2 worker(s) were killed, which happens when memory runs out; one process goes on" in said
+    assert "2 workers were killed, which happens when memory runs out; one process goes on" in said
     assert "Large: 3 runs do not fit into the memory of cpu; they are trained as 1 and 2." in said
 
 
@@ -137,14 +137,14 @@ def run_rounds(monkeypatch: pytest.MonkeyPatch, *rounds: list[int], word: str = 
 
 def test_one_process_goes_on_only_where_all_were_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_rounds(monkeypatch, [-signal.SIGKILL, 0]) == (
-        ["1 worker(s) were ended by signal 9 (out of memory?). Repeat the command; it continues from the last "
+        ["1 worker was ended by signal 9 (out of memory?). Repeat the command; it continues from the last "
          "checkpoints."], []
     )  # fmt: skip
     failures, said = run_rounds(monkeypatch, [-signal.SIGKILL] * 2, [-signal.SIGKILL], [0])
     assert failures == []
     assert len(said) == 2
     failures, _ = run_rounds(monkeypatch, [-signal.SIGKILL] * 2, [1])
-    assert failures == ["1 worker(s) ended with status 1."]
+    assert failures == ["1 worker ended with status 1."]
 
 
 def test_processes_that_are_always_killed_end_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

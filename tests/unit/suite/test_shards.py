@@ -57,6 +57,18 @@ def test_shards_one_after_the_other_make_the_table_of_one_command(tmp_path: Path
     assert Results.open(tmp_path / "out").frame().equals(whole)
 
 
+def test_a_shard_says_that_an_earlier_one_had_other_settings(tmp_path: Path, zygote: Zygote) -> None:
+    experiment = write_experiment(tmp_path / "small.py", tasks=2, examples=20)
+    command = ("run", experiment, "--jobs", "1", "--kernel", "reference", "--out", tmp_path / "out", "--shard")
+    said = []
+    for index, step_size in enumerate(("0.01", "0.01", "0.02")):
+        experiment.write_text(experiment.read_text().replace("0.01", step_size))
+        log = tmp_path / f"{index}.txt"
+        assert zygote.run(*command, f"{index}/3", output=log) == 0, log.read_text()
+        said.append("If the experiment was changed since the first shard began" in log.read_text())
+    assert said == [False, False, True]
+
+
 def test_shards_at_once_choose_settings_together(tmp_path: Path, zygote: Zygote) -> None:
     """The second stage of each waits for the first stage of the other."""
     experiment = write_experiment(tmp_path / "small.py", tasks=3, examples=20, selection="Selection(2)")

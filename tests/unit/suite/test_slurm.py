@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
@@ -13,7 +14,8 @@ import pytest
 
 from neoteny.cli.parser import main
 from neoteny.suite.schedulers.queue import QueuedJob, describe_queue, read_jobs, states_of, write_jobs
-from neoteny.suite.schedulers.slurm import _minutes
+from neoteny.suite.schedulers.slurm import ShardJob, _minutes
+from neoteny.suite.shards import Shard
 from neoteny.suite.store.results import Results
 from support.suite import Zygote, wait_until, write_experiment
 
@@ -86,7 +88,7 @@ def test_local_jobs_that_are_warned_of_their_time_limit_give_the_local_table(
     assert states_of([job]) == {job.job_id: "RUNNING"}
     assert "1 running" in describe_queue(out)
     second = zygote.start(*run, output=other)
-    wait_until(lambda: other.exists() and "1 jobs are at work in this folder" in other.read_text(), seconds=60)
+    wait_until(lambda: other.exists() and "1 job is at work in this folder" in other.read_text(), seconds=60)
     for child in psutil.Process(int(job.job_id)).children(recursive=True):  # Slurm warns every process of a job
         child.send_signal(signal.SIGUSR2)
     assert zygote.wait(process) == 0, log.read_text()
@@ -109,6 +111,43 @@ def test_a_slurm_of_small_programs_trains_an_array(whole: tuple[Path, Path], tmp
     assert zygote.run(*run, output=log, environment=environment) == 0, log.read_text()
     assert [(job.job_id, job.shard) for job in read_jobs(out)] == [("700_0", "0/2"), ("700_1", "1/2")]
     assert_same(out, expected)
+
+
+def test_jobs_train_the_file_that_the_command_has_read(tmp_path: Path, zygote: Zygote) -> None:
+    """It is edited before a job starts: here by the file itself, once the command has read it."""
+    path, out, log = tmp_path / "small.py", tmp_path / "out", tmp_path / "log.txt"
+    write_experiment(path, tasks=2, examples=20)
+    edits = f"\nwith open({str(path)!r}, 'a') as file:\n    file.write('raise RuntimeError(\"edited\")\\n')\n"
+    path.write_text(path.read_text() + edits)
+    read = path.read_bytes()
+    run = ("run", path, *FAST, "--out", out, "--on", "slurm", "--workers", "1", "--slurm", "cluster=local,time=30")
+    assert zygote.run(*run, output=log) == 0, log.read_text()
+    assert path.read_bytes() != read
+    assert (out / "experiment.py").read_bytes() == read
+    assert len(Results.open(out).frame()["run_id"].unique()) == 12
+
+
+def test_a_job_that_goes_back_into_the_queue_keeps_its_command_line() -> None:
+    job = ShardJob("{}", Shard(1, 2), 3, ("--kept=small.py",))
+    assert job.checkpoint().function == job
+
+
+def test_a_command_that_waits_for_jobs_of_an_older_file_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment, out = write_experiment(tmp_path / "small.py", tasks=2, examples=20), tmp_path / "out"
+    run = ["run", str(experiment), *FAST, "--out", str(out), "--on", "slurm", "--slurm", "cluster=local"]
+    kept = out.resolve() / "slurm" / hashlib.sha256(experiment.read_bytes()).hexdigest()[:16] / "small.py"
+    assert main([*run[:-4], "--stop-after", "0"]) == 130
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    write_jobs(out, [QueuedJob(str(os.getpid()), "0/1", "local", "log")])
+    capsys.readouterr()
+    older = "small.py was changed after they were submitted, and they train it as it was."
+    for edit, told in (("", False), ("# edited\n", True)):
+        experiment.write_text(experiment.read_text() + edit)
+        assert main([*run, "--stop-after", "0"]) == 130
+        assert (older in capsys.readouterr().err) == told
 
 
 def test_a_dry_run_prints_the_sbatch_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -226,7 +226,7 @@ def test_an_old_folder_reads_as_before_and_says_that_it_has_no_checksums(folder:
     assert results.frame().equals(bench.expected["frame"])
     assert results.frame(so_far=True).equals(bench.expected["so far"])
     text = status_text(results)
-    assert "1 of 1 finished stacks have no checksums" in text
+    assert "of 1 finished stack 1 has no checksum" in text
     assert "damaged" not in text
 
 

@@ -112,7 +112,7 @@ def test_a_folder_of_an_earlier_version_is_continued_with_checksums_for_what_is_
     assert Results.open(out).frame().equals(Results.open(whole).frame())
     capsys.readouterr()
     assert cli.main(["status", str(out)]) == 0
-    assert "1 of 2 finished stacks have no checksums" in capsys.readouterr().out
+    assert "of 2 finished stacks 1 has no checksum" in capsys.readouterr().out
     (new,) = [path for path in out.glob("parts/*.json") if "table_sha256" in path.read_text()]
     flip(new.with_suffix(".parquet"))
     assert cli.main(["claims", str(out)]) == 1

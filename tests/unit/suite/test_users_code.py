@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from neoteny.cli import parser as cli
-from neoteny.methods import SGD, Method
-from neoteny.nets import MLP
+from neoteny.methods import SGD, ContinualBackprop, Method
+from neoteny.nets import MLP, ConvNet
 from neoteny.problems.problem import Plan, Problem, Stream
 from neoteny.suite.environment import open_problems
 from neoteny.suite.progress import status_text
 from neoteny.suite.session import Job
 from neoteny.suite.stacks import runs_of, stacks_of
 from neoteny.suite.store.results import Results
-from neoteny.suite.sweep import Setting, Sweep, network
+from neoteny.suite.sweep import Network, Setting, Sweep, network
 from neoteny.suite.training import Training
 from neoteny.suite.worker import Worker, describe_failure
 from support import misbehaving
@@ -261,6 +261,47 @@ FAULTS = {
     "probe": r"ToyPlan.probe must give inputs of shape \(2, 10, 3\) on cpu; got \(2, 10, 2\)",
     "test": r"ToyPlan.test must give targets of shape \(2, 5\) on cpu; got \(2, 4\)",
 }
+
+
+class Column(Toy):
+    """The same with inputs of two axes."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (3, 1)
+
+    def open(self, data: Path | str | None = None) -> Stream:
+        return ColumnStream("")
+
+
+class ColumnStream(ToyStream):
+    def plan(self, seeds: Sequence[int], task: int) -> Plan:
+        return ColumnPlan("", len(seeds))
+
+
+class ColumnPlan(ToyPlan):
+    def batches(self, start: int, stop: int, device: torch.device) -> Any:
+        inputs, targets = super().batches(start, stop, device)
+        return inputs.unsqueeze(-1), targets
+
+
+@pytest.mark.parametrize("others", [(), (ContinualBackprop(1e-2),)])
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (network(MLP, hidden=(4,)), "Write network(MLP, flatten=True, ...), which makes each input one row"),
+        (network(ConvNet), "Its forward pass: Images x (B, 3, 32, 32) to (B, outputs). Choose another network, or"),
+    ],
+)
+def test_a_network_of_the_package_that_does_not_take_a_problems_inputs_is_named_with_what_to_do(
+    net: Network, said: str, others: tuple[Method, ...], tmp_path: Path
+) -> None:
+    problem = Column()
+    line = fails(Setting("mine", net, (SGD(0.01), *others), problem=problem), tmp_path / "out")
+    assert line.startswith(f"mine: {net.build.__name__} does not take the inputs of Column, each of shape (3, 1): ")
+    assert said in line
+    flat = Setting("mine", network(MLP, hidden=(4,), flatten=True), (SGD(0.01), *others), problem=problem)
+    assert work(make_sweep(flat), tmp_path / "flat")[0] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -59,7 +59,7 @@ def test_runs_that_can_be_made_again_are_said_to_be_the_same(folder: Path, capsy
     assert verify(folder) == 0
     printed = capsys.readouterr().out
     assert "bit for bit\n    initial weights: same\n" in printed
-    assert printed.rstrip().endswith("6 runs in 1 stacks: all the same, bit for bit.")
+    assert printed.rstrip().endswith("6 runs in 1 stack: all the same, bit for bit.")
     (path,) = (folder / "parts").glob("*.json")
     part = json.loads(path.read_text())
     digests = [run["initial"] for run in part["runs"]]

@@ -25,6 +25,7 @@ from neoteny.suite.stacks import PlannedStack, Run
 from neoteny.suite.stopping import StopFlag
 from neoteny.suite.store.errors import Stopped, StoreError
 from neoteny.suite.worker import Outcome, Worker, halve
+from neoteny.text import say_count
 
 MOST_DEATHS = 10
 """After so many ends of its process without progress between them, a stack has failed."""
@@ -134,7 +135,8 @@ class Driver:
             self._cancel()
             raise
         if self.retries:
-            self._job.notify(f"{self.retries} times a worker or a node was lost and its stack was given to another.")
+            times = say_count(self.retries, "time")
+            self._job.notify(f"A worker or a node was lost {times}, and its stack was given to another.")
         self._job.results.refresh()
         return [f"neoteny: {text}" for text in self._failures.values()]
 

@@ -2,7 +2,8 @@
 
 A job is the same as `neoteny run --shard INDEX/COUNT` with as many processes as it has cores. Some time before its
 limit Slurm warns it. Then its processes write their checkpoints and the job goes back into the queue. `jobs.json` says
-which jobs work in the folder, so that a second command waits for them instead of submitting others.
+which jobs work in the folder, so that a second command waits for them instead of submitting others. A job may start
+hours later: a user's experiment file is kept beside the logs as the command has read it, and that is what jobs train.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from neoteny.suite.schedulers.queue import FILE, LIVE, UNKNOWN, QueuedJob, read_
 from neoteny.suite.schedulers.scheduler import Resources, Work
 from neoteny.suite.shards import Shard
 from neoteny.suite.stopping import StopFlag
+from neoteny.suite.store.documents import sha256
 from neoteny.suite.store.errors import Stopped, StoreError
+from neoteny.suite.store.files import write_atomically
+from neoteny.text import say_count
 
 CLUSTERS = ("slurm", "local")
 MOST_JOBS = 64
@@ -44,7 +48,14 @@ def run(work: Work) -> list[str]:
         return []
     jobs = _find_jobs(results.root, cluster)
     if jobs:
-        work.worker.job.notify(f"{len(jobs)} jobs are at work in this folder or in the queue; waiting for them.")
+        who = say_count(len(jobs), "job is", "jobs are")
+        work.worker.job.notify(f"{who} at work in this folder or in the queue; waiting for the end.")
+        kept = _kept_source(work)
+        if kept is not None and not kept.exists():
+            work.worker.job.notify(
+                f"{kept.name} was changed after they were submitted, and they train it as it was. Repeat the command "
+                "when they have ended."
+            )
     elif stacks or work.worker.sweep.selection is not None:
         jobs = _submit(work, cluster, options, count_jobs(work, len(stacks)))
     told = False
@@ -88,7 +99,10 @@ def _submit(work: Work, cluster: str, options: Mapping[str, str], count: int) ->
     try:
         executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=_MOST_REQUEUES)
         executor.update_parameters(**parameters(work, options, cluster))
-        tasks = [ShardJob(work.orders.options, Shard(index, count), work.resources.cpus) for index in range(count)]
+        more = _keep_source(work)
+        tasks = [
+            ShardJob(work.orders.options, Shard(index, count), work.resources.cpus, more) for index in range(count)
+        ]
         with executor.batch():
             submitted = [executor.submit(task) for task in tasks]
     except (RuntimeError, ValueError, NameError, OSError) as error:
@@ -99,7 +113,7 @@ def _submit(work: Work, cluster: str, options: Mapping[str, str], count: int) ->
     ]
     write_jobs(results.root, jobs)
     results.push(FILE)
-    work.worker.job.notify(f"{len(jobs)} jobs submitted ({jobs[0].job_id}...); their logs are in {folder}.")
+    work.worker.job.notify(f"{say_count(len(jobs), 'job')} submitted ({jobs[0].job_id}...), with logs in {folder}.")
     return jobs
 
 
@@ -156,11 +170,12 @@ class ShardJob:
     options: str
     shard: Shard
     processes: int
+    more: tuple[str, ...] = ()  # of the command line of its processes
 
     def __call__(self) -> str:
         """Train; returns what failed."""
         options = {**json.loads(self.options), "shard": str(self.shard)}
-        watcher = _Watcher(["work", json.dumps(options), "1"], self.processes)
+        watcher = _Watcher(["work", *self.more, json.dumps(options), "1"], self.processes)
         _WATCHERS.append(watcher)
         watcher.start()
         while watcher.is_alive():
@@ -178,7 +193,7 @@ class ShardJob:
         for watcher in _WATCHERS:
             watcher.stop.set()
             watcher.join()
-        return DelayedSubmission(ShardJob(self.options, self.shard, self.processes))
+        return DelayedSubmission(ShardJob(self.options, self.shard, self.processes, self.more))
 
 
 class _Watcher(threading.Thread):
@@ -229,9 +244,27 @@ def _find_failures(work: Work, jobs: list[QueuedJob]) -> list[str]:
         if entries.get(stack.stack_id, {}).get("state") == "failed"
     ]
     states = ", ".join(sorted(set(states_of(jobs).values()))) or "unknown"
-    others = [f"{len(left) - len(failed)} stacks were not trained, and no job is left (they ended as {states})."]
-    logs = [f"Their logs are in {_log_folder(work)}."]
+    who = say_count(len(left) - len(failed), "stack was", "stacks were")
+    others = [f"{who} not trained, and no job is left (states: {states})."]
+    logs = [f"The jobs' logs are in {_log_folder(work)}."]
     return failed + (others if len(left) > len(failed) else []) + logs
+
+
+def _keep_source(work: Work) -> tuple[str, ...]:
+    """Keep the user's experiment file as it was read, for jobs that start later; returns what tells them of it."""
+    kept, source = _kept_source(work), work.orders.source
+    if kept is None or source is None:
+        return ()
+    write_atomically(kept, lambda file: file.write(source))
+    return f"--digest={sha256(source)}", f"--kept={kept}"
+
+
+def _kept_source(work: Work) -> Path | None:
+    """Where jobs find this version of the user's experiment file; None for an experiment of the package."""
+    if work.orders.source is None:
+        return None
+    path = Path(json.loads(work.orders.options)["experiment"])
+    return _log_folder(work) / sha256(work.orders.source)[:16] / path.name
 
 
 def _log_folder(work: Work) -> Path:

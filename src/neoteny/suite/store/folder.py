@@ -20,6 +20,7 @@ from neoteny.suite.store.index import Index, Signatures, is_worthwhile, list_nam
 from neoteny.suite.store.progress_files import ProgressFiles
 from neoteny.suite.store.records import PartRecord, runs_in
 from neoteny.suite.store.shapes import ANALYSIS, EXPERIMENT, PART, PLAN
+from neoteny.text import say_count
 
 FOLDER_FORMAT = 2
 """Of new folders: every file has a checksum. In folders of format 1 those that this version writes have one."""
@@ -224,8 +225,7 @@ class ResultsFolder(ProgressFiles):
 
     def refuse(self, damaged: Sequence[Damaged]) -> StoreError:
         """An error that names damaged parts and says what to do."""
-        count = "1 part is" if len(damaged) == 1 else f"{len(damaged)} parts are"
-        lines = [f"{count} damaged in {self.root}; nothing was changed:"]
+        lines = [f"{say_count(len(damaged), 'part is', 'parts are')} damaged in {self.root}; nothing was changed:"]
         lines += [f"  {error.path}: {error.reason}" for error in damaged]
         lines.append(
             f"Repeat the folder's `neoteny run` command with --repair: it moves them to {self.root / 'damaged'} and "
@@ -326,8 +326,8 @@ class ResultsFolder(ProgressFiles):
             return ""
         count = len([record for record in records if not record.has_checksum])
         return (
-            f"This folder was begun by an earlier version: {count} of {len(records)} finished stacks have no "
-            "checksums, so damage to them may go unnoticed."
+            f"This folder was begun by an earlier version: of {say_count(len(records), 'finished stack')} {count} "
+            f"{'has no checksum' if count == 1 else 'have no checksums'}, so damage there may go unnoticed."
         )
 
     # Unfinished stacks

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from neoteny.suite.identity import digest
 from neoteny.suite.trackers.tracker import Point, TrackedSetting, TrackedSweep, Tracker
+from neoteny.text import say_count
 
 _LONGEST = 150
 
@@ -28,7 +29,7 @@ class TensorBoardTracker(Tracker):
         if writer is None:
             writer = self._writers[setting.label] = self._make_writer(str(self.sweep.folder / _name(setting.label)))
             details = ", ".join(f"{name} = {value}" for name, value in setting.details.items())
-            about = f"{self.sweep.name}, {setting.method}, {details}; means over {setting.runs} runs"
+            about = f"{self.sweep.name}, {setting.method}, {details}; means over {say_count(setting.runs, 'run')}"
             writer.add_text("report", f"[{self.sweep.link}]({self.sweep.link})\n\n{about}")
         for point in points:
             writer.add_scalar(point.metric, point.mean, point.task)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from neoteny.nets import MLP, ActorCritic
 from neoteny.problems import SlipperyAnt, SlowlyChangingRegression
 from neoteny.problems.problem import Problem, SimulationError, Worlds
 from neoteny.suite.environment import choose_device, open_problems
-from neoteny.suite.rl.agent import AgentTraining, Experience
+from neoteny.suite.rl.agent import AgentTraining, Experience, OnPolicyLearner
 from neoteny.suite.rl.ppo import PPO
 from neoteny.suite.session import Job
 from neoteny.suite.stacks import PlannedStack, runs_of
@@ -320,8 +320,13 @@ def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str
 
 
 def test_an_iteration_longer_than_a_task_and_points_shorter_than_an_episode_are_refused() -> None:
-    with pytest.raises(ValueError, match="iteration of 128 steps is longer than a task of 96"):
-        make_training(Slope(), agent=PPO(iteration_steps=128, minibatch=16))
+    longer = "Setting 'Continual PPO': iteration_steps=112 of PPO is longer than a task of Slope, of 96 steps"
+    with pytest.raises(ValueError, match=longer):
+        make_sweep(Slope(), agent=PPO(iteration_steps=112, minibatch=16))
+    sweep = make_sweep(Slope(), agent=PPO(iteration_steps=96, minibatch=16))
+    stack, learner = PlannedStack(sweep, tuple(runs_of(sweep, sweep.settings, "cpu")[:1])), cast(OnPolicyLearner, None)
+    with pytest.raises(ValueError, match="iteration of 128 steps is longer than a task of 96"):  # of a user's agent
+        AgentTraining(stack, Slope().open(), learner, 128)
     shorter = r"points_per_task=9 cuts a task of Slope, of 96 steps, into points shorter than an episode.*\(12 steps\)"
     with pytest.raises(ValueError, match=shorter):
         make_sweep(Slope(), points=9)

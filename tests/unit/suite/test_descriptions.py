@@ -159,6 +159,7 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "matmul": ["float16", "", 1, torch.float32, ("tf32",)],
         **dict.fromkeys(("runs", "measure_every", "probe_examples", "stack_size"), COUNT),
         **dict.fromkeys(("points_per_task", "probe_updates"), COUNT),
+        "first_seed": without(COUNT, 0),
         "probe_optimizer": [*NAME, "rmsprop", SGD(0.1), ["sgd"]],
         "probe_step_size": [0, -1, NAN, INF, True, "1", (1,), None],
     },

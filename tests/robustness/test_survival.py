@@ -105,7 +105,7 @@ def test_kills_leave_an_agents_table_as_it_would_have_been(tmp_path: Path, zygot
 
 
 def test_control_c_saves_and_the_same_command_goes_on(tmp_path: Path, zygote: Zygote) -> None:
-    experiment = write_experiment(tmp_path / "stop.py", tasks=60, examples=25)
+    experiment = write_experiment(tmp_path / "stop.py", tasks=120, examples=25)
     log = tmp_path / "log.txt"
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert zygote.run("run", experiment, *SLOW, "--jobs", "1", "--out", whole, output=log) == 0, log.read_text()

@@ -179,11 +179,11 @@ def explain_parameter(text: str) -> str | None:
     found = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text)
     if found is None:
         return None
-    from neoteny import methods, nets, problems
+    from neoteny import nets, problems
     from neoteny.suite import sweep
 
     name, argument = found.groups()
-    for home in (methods, nets, problems, sweep):
+    for home in (nets, problems, sweep):  # methods say it themselves
         thing = getattr(home, name, None)
         if thing is not None:
             known = list(inspect.signature(thing).parameters)

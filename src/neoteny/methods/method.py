@@ -103,8 +103,8 @@ class Method:
         known = signature(cls).parameters if keywords else {}
         unknown = [name for name in keywords if name not in known]
         if unknown and all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in known.values()):
-            hint = nearest(unknown[0], known)
-            raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {unknown[0]!r}.{hint}")
+            hint = f"{nearest(unknown[0], known)} It takes {', '.join(known)}."
+            raise TypeError(f"{cls.__name__} has no parameter {unknown[0]!r}.{hint}")
         return super().__new__(cls)
 
     def init(self, view: View) -> State:

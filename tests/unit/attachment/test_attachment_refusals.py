@@ -27,7 +27,7 @@ BAD_METHODS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"utility": "overal"}, ValueError, r"Did you mean 'overall'"),
     ({"count": "all"}, ValueError, r"count must be one of"),
     ({"compensate": 1}, TypeError, r"compensate"),
-    ({"mt": 100}, TypeError, r"unexpected keyword argument 'mt'"),
+    ({"mt": 100}, TypeError, r"has no parameter 'mt'"),
 ]
 
 

@@ -19,6 +19,8 @@ demo: $(STAMP)
 	$(BIN)/neoteny run examples/demo.py --out results/demo
 	$(BIN)/neoteny report results/demo
 
+# Compiled Python is kept even where the environment says not to: the tests start many processes, and each would compile the package.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 

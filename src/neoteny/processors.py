@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 _ROOT = Path("/")
 
 
+@functools.cache  # measures ask for every layer
 def processors(root: Path = _ROOT) -> int:
     """Those of its affinity (Slurm, `taskset`), or fewer where its control group has a smaller quota (containers).
 

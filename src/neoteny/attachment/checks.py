@@ -114,14 +114,19 @@ def check_owner(inner: nn.Module, state: OptimizerState, earlier: Collection[Any
             f"The optimizer owns none of the model's parameters: build it as {type(state.optimizers[0]).__name__}"
             "(model.parameters(), ...) from the very model that is attached."
         )
-    mine = {id(parameter) for parameter in inner.parameters()}
     for number, each in enumerate(state.optimizers, 1):
-        if not any(id(parameter) in mine for group in each.param_groups for parameter in group["params"]):
+        if not trains(each, inner):
             raise ValueError(
                 f"Optimizer {number} of the {len(state.optimizers)} given, {type(each).__name__}, owns none of the "
                 "model's parameters, and an update is one step of each of them. Give only those that train this model; "
                 "attach another model (the other network of a GAN, say) with its own optimizer."
             )
+
+
+def trains(optimizer: Optimizer, model: nn.Module) -> bool:
+    """Whether an optimizer owns a parameter of the model: a part may have one of several optimizers to itself."""
+    mine = {id(parameter) for parameter in model.parameters()}
+    return any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"])
 
 
 def check_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from neoteny.attachment.attachment import Attachment, attach
+from neoteny.attachment.checks import trains
 from neoteny.methods.method import Method
 from neoteny.wiring.sandbox import as_example
 
@@ -53,7 +54,7 @@ class Attaching:
 
     def start(self, model: nn.Module, optimizers: Sequence[Optimizer], example: Any = None) -> None:
         """Attach to the optimizers that train it: now if there is an example, else at its first training pass."""
-        optimizers = [each for each in optimizers if _trains(each, model)] or optimizers
+        optimizers = [each for each in optimizers if trains(each, model)] or optimizers
         example = self._example if example is None else example
         self.stop()
         if self._of is not None and self._of() is not model:
@@ -132,9 +133,3 @@ class Attaching:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "plastic": None, "_state": self.state_dict() or None, "_of": None, "_waiting": []}
-
-
-def _trains(optimizer: Optimizer, model: nn.Module) -> bool:
-    """Whether an optimizer owns a parameter of the model: a part may have one of several optimizers to itself."""
-    mine = {id(parameter) for parameter in model.parameters()}
-    return any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"])

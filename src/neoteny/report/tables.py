@@ -111,9 +111,8 @@ def performance_table(frame: pd.DataFrame, metric: str, higher_is_better: bool, 
                 unlike.append(f"{setting.name} against {rival.name}")
         for name in correlates:
             measured = estimate(setting.correlates.get(name, ()))
-            unknown = (
-                "diverged" if setting.diverged else "not finite"
-            )  # a measure may have no number of a run that is well
+            # A measure may have no number of a run that is well.
+            unknown = "diverged" if setting.diverged else "not finite"
             row.append(show(measured, CORRELATES[name][1], unknown=unknown))
         rows.append([*row, str(setting.diverged)] if diverged else row)
     title = f"{metric.capitalize()} of every setting" + (" (%)" if factor != 1 else "")

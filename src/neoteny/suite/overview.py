@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neoteny.suite.progress import drop_superseded, find_former, format_seconds, state_of
+from neoteny.suite.progress import drop_former, drop_superseded, format_seconds, state_of
 from neoteny.suite.store.errors import Damaged
 from neoteny.suite.store.folder import ResultsFolder
 from neoteny.suite.store.records import runs_in
@@ -145,9 +145,7 @@ def look(results: ResultsFolder) -> Overview:
     finished = runs_in(parts)
     broken = {error.path.stem for error in damaged_parts}
     done = {part.stack for part in parts} | broken
-    entries = drop_superseded(entries, done, finished)
-    former = find_former(results, entries, done, plan)
-    entries = {key: entry for key, entry in entries.items() if key not in former}
+    entries = drop_former(results, drop_superseded(entries, done, finished), done, plan)
     stacks = [
         _view(key, entry, "damaged" if key in broken else state_of(results, key, entry, done))
         for key, entry in entries.items()

@@ -167,8 +167,9 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
     done = {*(part.stack for part in parts), *(error.path.stem for error in damaged_parts)}
     rows, seconds = [], 0.0
     entries = drop_superseded(entries, done, finished)
-    former = find_former(results, entries, done, plan)
-    entries = {key: entry for key, entry in entries.items() if key not in former}
+    with_former = len(entries)
+    entries = drop_former(results, entries, done, plan)
+    former = with_former - len(entries)
     states = {key: state_of(results, key, entry, done) for key, entry in entries.items()}
     states.update((error.path.stem, "damaged") for error in damaged_parts if error.path.stem in entries)
     for key, entry in entries.items():
@@ -200,7 +201,7 @@ def status_text(results: ResultsFolder, command: str = "", queued: bool = False)
             "experiment no longer has, or trained by another backend."
         )
     if former:
-        lines.append(f"Begun stacks that are no longer asked for, and not shown: {len(former)}.")
+        lines.append(f"Begun stacks that are no longer asked for, and not shown: {former}.")
     if seconds:
         lines.append(f"Stacks now running have at most {format_seconds(seconds)} to go.")
     lines += [f"diverged: {shorten(each['diverged_runs'])}" for each in entries.values() if each.get("diverged_runs")]
@@ -229,18 +230,22 @@ def drop_superseded(
     }
 
 
-def find_former(
+def drop_former(
     results: ResultsFolder, entries: Mapping[str, Mapping[str, Any]], done: Container[str], plan: Mapping[str, Any]
-) -> set[str]:
-    """Stacks that were begun, are neither finished nor at work, and have no planned run, as after a correction.
+) -> dict[str, Mapping[str, Any]]:
+    """The entries without stacks that were begun, are neither finished nor at work, and have no planned run.
 
-    None where the plan does not have all runs: it is damaged, or a second stage follows.
+    A correction of the experiment leaves such stacks. All stay where the plan does not have all runs: it is damaged, or
+    a second stage follows.
     """
     planned = set(plan["runs"])
     if not planned or plan["more"]:
-        return set()
-    unplanned = (key for key, entry in entries.items() if key not in done and planned.isdisjoint(entry["runs"]))
-    return {key for key in unplanned if not results.is_running(key)}
+        return dict(entries)
+    return {
+        key: entry
+        for key, entry in entries.items()
+        if key in done or not planned.isdisjoint(entry["runs"]) or results.is_running(key)
+    }
 
 
 def state_of(results: ResultsFolder, key: str, entry: Mapping[str, Any], done: Container[str]) -> str:

@@ -25,7 +25,7 @@ STRENGTHS = (1e-4, 3e-4)
 SHORTER = Assumption(
     "width, number of tasks and of runs",
     f"{WIDTH:,} units per layer, {TASKS} tasks, {RUNS} runs of each setting",
-    "Seven hours on two cores, minutes on a GPU; the paper's 2,000 units, 800 tasks and 30 runs are days on one GPU.",
+    "Seven hours on two cores; the paper's 2,000 units, 800 tasks and 30 runs are days on one GPU.",
 )
 
 
